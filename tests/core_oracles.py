@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,16 @@ from dgvf_agents.core.types import Params, Rollout
 
 AnswerLoss = Callable[[Tensor, Tensor, Params, Rollout], Tensor]
 """L^ans of answers y(x_t) and next answers y(x_{t+1}), both `[T, B, D]`, of η and of a rollout."""
+
+
+def central_difference(function: Callable[[Params], Any], params: Params, name: str, entry: int, step: float) -> float:
+    """∂f/∂p by (f(p + h) - f(p - h)) / 2h, with p an entry of one of the parameters and f a number."""
+    sides = []
+    for sign in (1, -1):
+        moved = {key: value.clone() for key, value in params.items()}
+        moved[name].view(-1)[entry] += sign * step
+        sides.append(float(function(moved)))
+    return (sides[0] - sides[1]) / (2 * step)
 
 
 def of_every_step(function: Callable[[int, int], Tensor], like: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -87,19 +88,9 @@ def assert_same(one: LearnerState, other: LearnerState) -> None:
 def test_the_meta_update_is_adams_step_along_the_meta_gradient(epsilon: float) -> None:
     """The first step of Adam is -α · sign(g), up to ε: against the gradient, element by element."""
     rule, theta = parts()
-    eta, state, rate = (
-        rule.task.initial_meta_params(),
-        InnerState(theta, rule.optimizer.init(theta)),
-        torch.tensor(RATE),
-    )
-    gradient = meta_gradient(
-        lambda s, e, r, a: inner_update(rule, s, e, r, a),
-        lambda t, r: meta_loss_gradient(rule, t, r),
-        state,
-        eta,
-        ROLLOUTS[: L + 1],
-        rate,
-    )
+    eta, state = rule.task.initial_meta_params(), InnerState(theta, rule.optimizer.init(theta))
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    gradient = meta_gradient(update, meta_loss, state, eta, ROLLOUTS[: L + 1], torch.tensor(RATE))
     one = run(learner(meta_epsilon=epsilon), ROLLOUTS[: L + 1])
     norm = torch.cat([value.flatten() for value in gradient.values()]).norm()
     assert one.meta_updates == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,12 +114,7 @@ def test_the_meta_gradient_equals_central_differences(case: Any) -> None:
             reached.append(now.theta)
         return reached
 
-    def update(*arguments: Any) -> Any:
-        return inner_update(learner, *arguments)
-
-    def meta_loss(*arguments: Any) -> Any:
-        return meta_loss_gradient(learner, *arguments)
-
+    update, meta_loss = partial(inner_update, learner), partial(meta_loss_gradient, learner)
     gradient = meta_gradient(update, meta_loss, state, eta, batches, rate)
     gradients = [meta_loss(theta, batch)[0] for theta, batch in zip(thetas(eta), batches[1:], strict=True)]
     for _ in range(2):

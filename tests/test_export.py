@@ -53,9 +53,8 @@ def test_the_lines_on_the_card_load_the_agent(exported: tuple[Path, Path], monke
     exec(code, found)
     source = RunFolder.existing(run)
     trained = load_model(source.read_config(), source.latest_checkpoint())
-    theirs = trained.policy.state_dict()
-    for name, value in found["model"].policy.state_dict().items():
-        assert torch.equal(value, theirs[name])
+    weights = (one.policy.state_dict() for one in (found["model"], trained))
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
     assert np.array_equal(*(one.predict(seen, deterministic=True)[0] for one in (found["model"], trained)))
 
 

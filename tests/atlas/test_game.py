@@ -29,6 +29,7 @@ from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.atlas.games import LENGTH, tiny_config, trained_run, untrained_run
 from tests.atlas.pages import picture, record_of
 from tests.atlas.runs import model_of
+from tests.small_agents import small_model
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +104,8 @@ def test_scores_are_not_clipped() -> None:
 
 def atari_model(game: str) -> DGVFA2C:
     env = GymnasiumVecEnv(make_atari_vec(game, 1, PAPER, threads=1))
-    return DGVFA2C(
-        "CnnPolicy",
-        env,
-        seed=0,
-        device="cpu",
-        questions=3,
-        question_discount=None,
-        compile=False,
-        policy_kwargs={"features_extractor_kwargs": {"features_dim": 16}},
-    )
+    network = {"features_extractor_kwargs": {"features_dim": 16}}
+    return small_model(env, "CnnPolicy", questions=3, question_discount=None, policy_kwargs=network)
 
 
 @pytest.mark.parametrize("max_steps", [4, 1000])

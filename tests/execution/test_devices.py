@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -36,14 +37,13 @@ from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 from dgvf_envs.sb3_adapter import make_vec
+from tests import small_agents
 from tests.core.metagradient_problem import meta_gradient
 from tests.devices import needs_cuda
 from tests.helpers import refused
 from tests.run_folders import tiny_config
+from tests.small_agents import BATCH, COPIES
 
-COPIES, STEPS = 4, 5
-BATCH = COPIES * STEPS
-SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "question_discount": None}
 TINY = tiny_config(
     unroll_length=2,
     steps=6 * BATCH,
@@ -54,10 +54,14 @@ TINY = tiny_config(
 )
 
 
+def small_rooms() -> VecEnv:
+    return make_vec("CollectObjectsSmall-v0", COPIES, 0)
+
+
 def small_model(device: str = "cpu", **changes: Any) -> DGVFA2C:
-    env = make_vec("CollectObjectsSmall-v0", COPIES, 0)
-    kwargs = {"features_extractor_kwargs": {"features_dim": 32}}
-    return DGVFA2C("PaperCnnPolicy", env, device=device, policy_kwargs=kwargs, **{**SMALL, **changes})
+    network = {"features_extractor_kwargs": {"features_dim": 32}}
+    given = {"device": device, "question_discount": None, "policy_kwargs": network}
+    return small_agents.small_model(small_rooms(), "PaperCnnPolicy", **given, **changes)
 
 
 @functools.cache
@@ -234,7 +238,7 @@ def test_a_model_of_mixed_precision_trains_and_is_saved_with_it(tmp_path: Path) 
     assert model.meta_updates == 1
     model.save(tmp_path / "model")
     model.learn(3 * BATCH, reset_num_timesteps=False)
-    resumed = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device="cpu")
+    resumed = DGVFA2C.load(tmp_path / "model", small_rooms(), device="cpu")
     assert resumed.mixed_precision
     resumed.learn(3 * BATCH, reset_num_timesteps=False)
     assert torch.equal(resumed.learner.packed_state.theta["packed"], model.learner.packed_state.theta["packed"])
@@ -305,7 +309,7 @@ def test_the_cpu_waits_for_actions_and_once_per_meta_update(mixed_precision: boo
 def test_files_go_from_device_to_device(first: str, then: str, tmp_path: Path) -> None:
     model = small_model(first).learn(5 * BATCH)
     model.save(tmp_path / "model")
-    loaded = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device=then)
+    loaded = DGVFA2C.load(tmp_path / "model", small_rooms(), device=then)
     assert (loaded.device.type, loaded.trained_on) == (then, first)
     for trained in (model, loaded):
         trained.learn(2 * BATCH, reset_num_timesteps=False)
@@ -336,7 +340,7 @@ def test_a_file_from_cuda_loads_on_the_cpu(tmp_path: Path, monkeypatch: pytest.M
     model = small_model("cpu").learn(5 * BATCH)
     assert model.learner.unroll_updates == 2
     model.save(tmp_path / "model")
-    loaded = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device="cpu")
+    loaded = DGVFA2C.load(tmp_path / "model", small_rooms(), device="cpu")
     for each in (model, loaded):
         each.learn(2 * BATCH, reset_num_timesteps=False)
     assert apart(loaded.learner.packed_state.theta, model.learner.packed_state.theta) == 0

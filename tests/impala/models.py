@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import Tensor, nn
 
-from dgvf_agents import DGVFA2C, DGVFImpala
+from dgvf_agents import DGVFImpala
+from tests import small_agents
+from tests.small_agents import COPIES, STEPS, TINY_NETWORK
 
-COPIES, STEPS = 4, 5
-BATCH = COPIES * STEPS
-SMALL: dict[str, Any] = {
-    "n_steps": STEPS,
-    "questions": 6,
-    "unroll_length": 3,
-    "learning_rate": 1e-3,
-    "seed": 0,
-    "compile": False,
-    "device": "cpu",
-}
+SMALL: dict[str, Any] = {**small_agents.SMALL, "n_steps": STEPS, "learning_rate": 1e-3}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "PaperMlpPolicy": {"features_extractor_kwargs": {"hidden": (16,)}},
+    "PaperMlpPolicy": TINY_NETWORK,
     "PaperCnnPolicy": {"features_extractor_kwargs": {"features_dim": 16}},
     "ResNetPolicy": {"features_extractor_kwargs": {"features_dim": 16}},
 }
@@ -32,10 +23,6 @@ def small_model(env: Any = "PuddleWorld-v0", policy: str = "PaperMlpPolicy", **c
     copies = {"n_envs": COPIES} if isinstance(env, str) or callable(env) else {}
     kwargs = {"policy_kwargs": NETWORKS[policy]} if policy in NETWORKS else {}
     return DGVFImpala(policy, env, **{**SMALL, **copies, **kwargs, **changes})
-
-
-def weights_of(model: DGVFA2C | DGVFImpala) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.policy.parameters()]).clone()
 
 
 class Normalizing(FlattenExtractor):

@@ -24,9 +24,9 @@ from dgvf_agents.impala.transport import batch_of, pack
 from dgvf_envs.sb3_adapter import make_vec
 from tests.helpers import TINY_MAP
 from tests.impala.in_process import InProcessFleet
-from tests.impala.models import BATCH, Normalizing, small_model, weights_of
+from tests.impala.models import Normalizing, small_model
 from tests.random_rollouts import side_by_side
-from tests.small_agents import BOX, Samples
+from tests.small_agents import BATCH, BOX, Samples, weights_of
 
 CPU = torch.device("cpu")
 

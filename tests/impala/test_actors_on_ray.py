@@ -16,17 +16,18 @@ from typing import Any
 
 import pytest
 from cloudpickle import register_pickle_by_value
-from stable_baselines3.common.callbacks import BaseCallback
 
 pytest.importorskip("ray")
 
 from dgvf_agents import DGVFImpala
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.impala.cluster import connect
 from dgvf_agents.impala.fleet import ActorFleet
 from dgvf_agents.impala.settings import ActorSettings
 from tests.impala import faulty_worlds
 from tests.impala.faulty_worlds import Faulty, Numbered, small_rooms, world_of
-from tests.impala.models import BATCH, STEPS, small_model
+from tests.impala.models import small_model
+from tests.small_agents import BATCH, STEPS
 
 register_pickle_by_value(faulty_worlds)  # actors need not find the tests
 QUICK = ActorSettings(timeout=60.0, first_delay=0.0, cpus_per_actor=0.1)
@@ -45,7 +46,7 @@ def _model(env: Any = small_rooms, policy: str = "PaperCnnPolicy", **changes: An
     return small_model(env, policy, **{"actors": 2, "actor_settings": QUICK, **changes})
 
 
-class Watch(BaseCallback):
+class Watch(RolloutCallback):
     """Keeps the fleet; does something before the rollout after some updates."""
 
     def __init__(self, actions: dict[int, Any] | None = None) -> None:
@@ -59,9 +60,6 @@ class Watch(BaseCallback):
         action = self.actions.pop(self.model._n_updates, None)  # type: ignore[attr-defined]
         if action is not None:
             action(self.fleet)
-
-    def _on_step(self) -> bool:
-        return True
 
 
 def _named(ray: Any, namespace: str) -> list[str]:

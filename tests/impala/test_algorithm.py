@@ -19,8 +19,8 @@ from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_envs.sb3_adapter import make_vec
-from tests.impala.models import BATCH, COPIES, NETWORKS, SMALL, Normalizing, small_model, weights_of
-from tests.small_agents import SaveAt, puddle
+from tests.impala.models import NETWORKS, SMALL, Normalizing, small_model
+from tests.small_agents import BATCH, COPIES, SaveAt, puddle, weights_of
 from tests.storage.test_resume import assert_same_training
 
 # --- the paper's hyperparameters --------------------------------------------------------------------------------------

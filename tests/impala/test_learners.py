@@ -190,7 +190,6 @@ def test_each_learner_has_a_fleet_of_its_own(tmp_path: Path) -> None:
     first, second = together(learned_with_actors, tmp_path)
     assert first["address"] == second["address"]  # of the Ray that learner 0 started
     assert first["steps"] == second["steps"] == 3 * STEPS
-    for name, value in first["theta"].items():
-        assert torch.equal(value, second["theta"][name])
+    assert_equal(first["theta"], second["theta"])
     for one, other in zip(first["rollouts"], second["rollouts"], strict=True):
         assert not torch.equal(one.observations, other.observations)

@@ -21,6 +21,7 @@ from dgvf_agents.population.population import Population
 from dgvf_envs.sb3_adapter import make_vec
 from tests.compile_keys import recorded_keys
 from tests.devices import needs_cuda
+from tests.small_agents import small_model
 
 B, T, ITERATIONS = 3, 4, 11
 STEPS = ITERATIONS * B * T
@@ -28,21 +29,10 @@ WORLD = {"start": "random", "max_episode_steps": 7}
 
 
 def agent(seed: int, env_id: str = "PuddleWorld-v0", **options: Any) -> DGVFA2C:
-    usual: dict[str, Any] = {
-        "n_steps": T,
-        "questions": 3,
-        "unroll_length": 3,
-        "seed": seed,
-        "device": "cpu",
-        "compile": False,
-        "learning_rate": 1e-3,
-        "meta_learning_rate": 1e-3,
-    }
-    if env_id.startswith("Puddle"):
-        usual["policy_kwargs"] = {"features_extractor_kwargs": {"hidden": (8,)}}
-    world = WORLD if env_id.startswith("Puddle") else {"max_episode_steps": 7}
-    env = make_vec(env_id, B, seed, env_kwargs=world)
-    return DGVFA2C("PaperMlpPolicy" if env_id.startswith("Puddle") else "PaperCnnPolicy", env, **{**usual, **options})
+    usual = {"n_steps": T, "questions": 3, "seed": seed, "learning_rate": 1e-3, "meta_learning_rate": 1e-3}
+    puddles = env_id.startswith("Puddle")
+    env = make_vec(env_id, B, seed, env_kwargs=WORLD if puddles else {"max_episode_steps": 7})
+    return small_model(env, "PaperMlpPolicy" if puddles else "PaperCnnPolicy", **{**usual, **options})
 
 
 def together(members: Sequence[DGVFA2C], steps: int, reset: bool = True) -> None:

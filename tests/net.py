@@ -162,9 +162,7 @@ class DistanceTask(AuxiliaryTask):
     num_answers = 1
 
     def loss(self, answers: torch.Tensor, bootstraps: torch.Tensor, eta: Params, rollout: Rollout) -> torch.Tensor:
-        observations = rollout.next_observations
-        assert isinstance(observations, torch.Tensor)
-        return regression_loss(answers, observations.flatten(2).float().sum(-1, keepdim=True))
+        return regression_loss(answers, rollout.next_observations.flatten(2).float().sum(-1, keepdim=True))
 
 
 def preset(world: str, method: str, updates: int) -> Setting:

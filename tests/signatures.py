@@ -39,8 +39,6 @@ def _record(agent: Algorithm) -> dict[str, _Argument]:
     calls: dict[str, tuple[str, ast.Call, str]] = {}
     for field, text in zip(record.body, record.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign):
-            assert isinstance(field.target, ast.Name)
-            assert isinstance(field.value, ast.Call)
             description = ast.literal_eval(ast.unparse(text))
             calls[field.target.id] = ast.unparse(field.annotation), field.value, description
     found = {}
@@ -59,11 +57,8 @@ def _record(agent: Algorithm) -> dict[str, _Argument]:
 def _default(call: ast.Call, agent: Algorithm) -> str:
     """The default's own spelling, such as 7e-4."""
     own = {keyword.arg: keyword.value for keyword in call.keywords}
-    text = ast.get_source_segment(
-        (PACKAGE / "hyperparameters.py").read_text(encoding="utf-8"), own.get(agent, call.args[0])
-    )
-    assert text is not None
-    return text
+    text = (PACKAGE / "hyperparameters.py").read_text(encoding="utf-8")
+    return ast.get_source_segment(text, own.get(agent, call.args[0]))
 
 
 def formatted(agent: Algorithm) -> str:
@@ -79,8 +74,6 @@ def _written(agent: Algorithm) -> str:
     constructor = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef) and n.name == "__init__")
     lines = text.split("\n")
     first, doc = constructor.lineno, constructor.body[0]
-    assert isinstance(doc, ast.Expr)
-    assert doc.end_lineno is not None
     head = _head(text, constructor, record)
     body = _documentation("\n".join(lines[doc.lineno - 1 : doc.end_lineno]), list(_names(constructor, record)), record)
     return "\n".join([*lines[: first - 1], head, body, *lines[doc.end_lineno :]])

@@ -52,7 +52,6 @@ def main(artifacts: Path) -> None:
     graphs = trace(update._function, arguments, update._differentiable)
     if artifacts.is_file():
         torch.compiler.load_cache_artifacts(artifacts.read_bytes())
-    assert graphs.backward is not None
     forward, backward = (
         torch.compile(graph, fullgraph=True, options={"pattern_matcher": False})
         for graph in (graphs.forward, graphs.backward)

@@ -70,7 +70,6 @@ def self_contained(page: Path) -> Reader:
 def record_of(page: Path) -> dict:
     """The data of a page's script."""
     found = re.search(r'<script type="application/json" id="record">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
     return json.loads(found.group(1))
 
 

@@ -25,9 +25,7 @@ from dgvf_agents.atlas.report import (
     read_run,
     reliance,
 )
-from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.train.folder import RunFolder
-from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.planning import expected_return
 from dgvf_envs.rendering import DIVERGING, INK, SEQUENTIAL, Canvas
 from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, record_of, self_contained
@@ -76,7 +74,6 @@ def test_maps_are_the_networks_of_what_the_environment_shows(runs: dict[str, Pat
 
 def check(model, observation, asked, agent, state, terminated) -> None:
     seen = torch.from_numpy(observation)[None]
-    assert isinstance(model.task, GVFTask)
     with torch.no_grad():
         cumulants, _ = model.task.network.ask(model.learner.eta, seen[None])
         policy, value = model.policy.get_distribution(seen).distribution, model.policy.predict_values(seen)
@@ -139,11 +136,8 @@ def test_reliance_is_what_the_heads_make_of_it() -> None:
     uniform = np.log(0.25)
     kl = (np.exp(agent.log_policy) * (agent.log_policy - uniform)).sum(axis=1)[acting].mean()
     assert result.policy[0] == pytest.approx(kl)  # without x_0 all actions are alike
-    assert result.return_lost is not None
     own = policy_return(states.table, np.exp(agent.log_policy), 40)
-    world = states.world
-    assert isinstance(world, CollectObjects)
-    assert own - result.return_lost[0] == pytest.approx(expected_return(world, "random", 40))
+    assert own - result.return_lost[0] == pytest.approx(expected_return(states.world, "random", 40))
     assert result.return_lost[1] == pytest.approx(0.0, abs=1e-9)
 
 
@@ -224,8 +218,6 @@ def test_the_history_begins_with_the_run_s_own_beginning(runs: dict[str, Path]) 
 def test_discovered_questions_change(runs: dict[str, Path]) -> None:
     moments = history(runs["discovered"])
     first, last = moments[0].cumulants, moments[-1].cumulants
-    assert first is not None
-    assert last is not None
     assert np.abs(first - last).max() > 1e-3
     assert moments[0].numbers["variation"] == pytest.approx(first.std(axis=0).mean())
     assert 1.0 <= moments[-1].numbers["effective_questions"] <= QUESTIONS

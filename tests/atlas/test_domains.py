@@ -80,7 +80,6 @@ def test_the_distance_is_that_of_the_shortest_solution(name: str) -> None:
 def test_transitions_are_those_of_the_world(world: CollectObjects) -> None:
     states, room = RoomsDomain(world), rooms_of(world)
     names, table = named(states), states.table
-    assert table is not None
     assert table.start.sum() == pytest.approx(1.0)
     for state in np.flatnonzero(states.acting):
         for action in range(4):

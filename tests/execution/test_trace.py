@@ -35,7 +35,6 @@ def run(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The tensors of the results, and what the backward graph returns, which adds to products of the last argument."""
     outputs = graphs.forward(*arguments)
-    assert graphs.backward is not None
     saved = [arguments[i] if kind == "input" else outputs[i] for kind, i in graphs.interface.saved]
     return flatten(builder(graphs.result)(outputs)), list(graphs.backward(*saved, *cotangents, *addends))
 
@@ -46,7 +45,6 @@ def test_functions_that_write_in_place() -> None:
     cotangent, addend = (torch.randn(12, 12, generator=generator) for _ in range(2))
     graphs = trace(in_place, tuple(arguments), 2)
     for graph in (graphs.forward, graphs.backward):
-        assert graph is not None
         targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
         assert not any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in targets)
     results, pull_back = vjp(in_place, arguments, 2)
@@ -93,7 +91,6 @@ def test_gradients_of_packed_parameters_are_added_where_they_are_written() -> No
     generator = torch.Generator().manual_seed(0)
     packed, scale, cotangent, addend = (torch.randn(7, dtype=torch.float64, generator=generator) for _ in range(4))
     graphs = trace(function, (packed, scale), 1)
-    assert graphs.backward is not None
     (returned,) = next(iter(graphs.backward.graph.find_nodes(op="output"))).args[0]
     assert returned.target is torch.ops.aten.cat.default
     expected = vjp(function, (packed, scale), 1)[1]([cotangent], [addend])
@@ -175,10 +172,9 @@ def test_max_pooling_is_traced_in_a_process_that_has_compiled_nothing() -> None:
 def test_traced_updates_of_default_models_and_of_gsde(env_id: str) -> None:
     given = {"n_envs": 2, "questions": 4, "seed": 0, "device": "cpu", "compile": False}
     model = DGVFA2C("MlpPolicy", env_id, use_sde=env_id == "Pendulum-v1", **given).learn(20)  # type: ignore[arg-type]
-    learner, rollout = model.learner, model._rollout
-    assert rollout is not None
+    learner, rate = model.learner, torch.tensor(1e-2)
     function = partial(learner.functions.packed.update, scored=True)
-    arguments = (learner.packed_state, learner.packed_eta, rollout, torch.tensor(1e-2), learner.functions.numbers)
+    arguments = (learner.packed_state, learner.packed_eta, model._rollout, rate, learner.functions.numbers)
     graphs = trace(function, arguments, 2)
     leaves = flatten(arguments)
     cotangents = [torch.ones_like(value) for value in (*flatten(learner.packed_state), torch.ones(()))]
@@ -188,7 +184,6 @@ def test_traced_updates_of_default_models_and_of_gsde(env_id: str) -> None:
     torch.testing.assert_close(results, flatten(expected), rtol=1e-4, atol=1e-5)
     alone = [0.0] * len(flatten(learner.packed_state))
     for found, wanted in zip(products, pull_back(cotangents, [*alone, *addends]), strict=True):
-        assert wanted is not None
         assert float((found - wanted).norm()) < 1e-3 * float(wanted.norm())
 
 
@@ -240,7 +235,6 @@ def test_second_derivatives_of_convolutions_are_those_of_the_function(size: tupl
 
 def test_no_filter_of_a_second_derivative_is_as_large_as_an_image() -> None:
     graphs = trace(convolutional(1, 1, 1, 1), images_and_filters(3, 24), 2)
-    assert graphs.backward is not None
     sizes = [
         max(node.args[1].meta["val"].shape[2:])
         for graph in (graphs.forward, graphs.backward)

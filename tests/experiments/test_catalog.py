@@ -88,7 +88,6 @@ def test_agents_take_the_questions_of_the_run_with_their_seed(world: str) -> Non
     labels = ["discovered", "random", "frozen", *(f"principal-{k}" for k in (1, 2, 4, 16)), "other-world"]
     assert [one.label for one in settings] == labels[: 7 if world == "collect-objects-small" else 8]
     for one in settings[2:]:
-        assert one.source is not None
         config, source = one.config(FULL, 202), one.source.config(FULL, 202)
         taken = (Path("/out") / one.folder_name / "seed-202" / str(config.questions_from)).resolve()
         assert taken == Path("/out") / one.source.folder_name / "seed-202"
@@ -116,7 +115,6 @@ def test_scales_shrink_steps() -> None:
     assert (Scale(steps=7, actors=3).apply(impala).actors, Scale(steps=7).apply(impala).steps) == (3, 7)
     tiny, game = TINY.apply(config), TINY.apply(atari_config("Pong", "discovered"))
     assert tiny.env_kwargs == {**config.env_kwargs, "max_episode_steps": 40}
-    assert game.atari is not None
     for one in (tiny, game):
         assert (one.steps, one.compile, one.evaluate_every) == (960, False, 480)
     assert (game.atari.max_frames, game.env_kwargs) == (160, {})

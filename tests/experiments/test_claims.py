@@ -80,7 +80,6 @@ def test_every_claim_is_decidable() -> None:
 )
 def test_the_interval_and_the_smallest_effect_decide(tmp_path: Path, sums: int, ends: int, verdict: Verdict) -> None:
     found = finding(tmp_path, records({"discovered": (sums, 10), "discovered,objective=end": (ends, 10)}))
-    assert found.effect is not None
     assert found.verdict == verdict
     assert found.effect.value == pytest.approx((sums - ends) / 10)
 
@@ -102,12 +101,9 @@ def test_the_weakest_comparison_counts_and_holm_corrects(tmp_path: Path) -> None
     claim = dataclasses.replace(SUM_OR_END, experiment="figure-2", settings=settings)
     found = table(tmp_path, records(own))
     (alone,) = findings(found, [claim])
-    assert alone.effect is not None
     assert alone.effect.value == pytest.approx(0.5)
-    assert alone.p is not None
     faster = dataclasses.replace(claim, measure="area", effect="improvement", settings=("discovered", "random"))
     two = findings(found, [claim, faster])
-    assert two[1].effect is not None
     assert two[1].effect.value == pytest.approx(0.5)
     assert (two[0].verdict, two[1].verdict) == ("supported", "supported")
     assert two[0].p == pytest.approx(max(alone.p, two[1].p or 0.0))

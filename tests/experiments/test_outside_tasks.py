@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -18,6 +17,7 @@ from dgvf_agents.experiments.settings import EXTERNAL, MINATAR, OWN_TASKS, SCALE
 from dgvf_agents.hyperparameters import arguments
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
+from tests.run_folders import rows_of
 
 TASKS = [
     pytest.param(
@@ -60,8 +60,7 @@ def test_the_reference_is_stable_baselines3s_own_agent(tmp_path: Path) -> None:
     model = A2C("MlpPolicy", training_environments(config), seed=3, device="cpu")
     model.learn(2_000)
     expected = float(np.mean([episode["r"] for episode in model.ep_info_buffer]))
-    with (tmp_path / "run" / "progress.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(cell.folder)
     assert [int(row["time/total_timesteps"]) for row in rows] == [400, 800, 1_200, 1_600, 2_000]
     assert float(rows[-1]["rollout/ep_rew_mean"]) == pytest.approx(expected)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import io
 import json
@@ -36,7 +35,7 @@ from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import METHODS
 from dgvf_agents.train.folder import RunFolder, code_version
 from tests.helpers import refused
-from tests.run_folders import write_run
+from tests.run_folders import rows_of, write_run
 
 OWN = ["--settings", *METHODS]
 """Without the trials of the search."""
@@ -58,10 +57,7 @@ def own_cells(out: Path, seeds: tuple[int, ...] = SEEDS) -> list[Cell]:
 
 def learned(folder: Path) -> list[dict[str, str]]:
     """Every number of a run's metrics that does not depend on the clock."""
-    with (folder / "progress.csv").open() as file:
-        return [
-            {k: v for k, v in row.items() if k not in ("time/fps", "time/time_elapsed")} for row in csv.DictReader(file)
-        ]
+    return [{k: v for k, v in row.items() if k not in ("time/fps", "time/time_elapsed")} for row in rows_of(folder)]
 
 
 def start_sweep(arguments: list[str]) -> subprocess.Popen[str]:

@@ -60,8 +60,6 @@ class Watcher(BaseCallback):
         return not (self._stops and self.n_calls == N_STEPS + 1)
 
     def _on_rollout_end(self) -> None:
-        assert isinstance(self.model, DGVFImpala)
-        assert self.model._rollout is not None
         self.rollouts.append(self.model._rollout)
         self.thetas.append(torch.cat([p.detach().flatten() for p in self.model.policy.parameters()]))
 

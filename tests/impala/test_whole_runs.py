@@ -104,9 +104,7 @@ def test_rollouts_hold_the_log_probabilities_of_the_policy_that_acted() -> None:
     model = DGVFImpala("PaperMlpPolicy", env, n_steps=STEPS, seed=0, device="cpu", compile=False, learning_rate=0.1)
     theta = state_of(model).theta
     model.learn(SAMPLES)
-    rollout = model._rollout
-    assert rollout is not None
     expected = acted(theta, env.rollouts()[0]).behavior_log_probs
-    torch.testing.assert_close(rollout.behavior_log_probs, expected)
+    torch.testing.assert_close(model._rollout.behavior_log_probs, expected)
     later = acted(state_of(model).theta, env.rollouts()[0]).behavior_log_probs
     assert not torch.allclose(later, expected)

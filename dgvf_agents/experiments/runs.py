@@ -291,10 +291,9 @@ def cell_process(cells: Sequence[Cell]) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     cells[0].folder.parent.mkdir(parents=True, exist_ok=True)
     with cells[0].beside("log").open("ab", buffering=0) as file:  # of child processes, too
-        for stream in (sys.stdout, sys.stderr):
+        for number, stream in enumerate((sys.stdout, sys.stderr), 1):
             stream.flush()
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+            os.dup2(file.fileno(), number)
     run_cells(cells)
 
 

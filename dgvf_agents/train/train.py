@@ -294,18 +294,12 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
     >>> paper["encoder_mode"], paper["auxiliary_weighting"]
     ('auxiliary', 'fixed')
     """
-    names = (*arguments(config.algorithm), "seed", "device")
-    given = {name: getattr(config, name) for name in names}
-    if config.algorithm != "ppo":
-        given["compile"] = config.compile
+    own: tuple[str, ...] = {"a2c": ("compile",), "impala": ("compile", "learners"), "ppo": ()}[config.algorithm]
+    own += ("n_envs", "actors", "envs_per_actor") if config.actors else ()
+    given = {name: getattr(config, name) for name in (*arguments(config.algorithm), "seed", "device", *own)}
     for name in given.keys() & {*SCHEDULED}:
         given[name] = scheduled(name, given[name], getattr(config, f"final_{name}"))
-    given["auxiliary_task"] = task_of(config)
-    if config.algorithm == "impala":
-        given["learners"] = config.learners
-        if config.actors:
-            given |= {name: getattr(config, name) for name in ("n_envs", "actors", "envs_per_actor")}
-    return given
+    return given | {"auxiliary_task": task_of(config)}
 
 
 def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> list[Exception | None]:

@@ -27,6 +27,17 @@ class _Nameless(RewardPrediction):
         return 1
 
 
+class Still(BasePolicy):
+    """Never moves, and values nothing."""
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space, *arguments: Any, **options: Any) -> None:
+        super().__init__(observation_space, action_space)
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
+        return torch.full((len(observation),), 4)
+
+
+CHOICE, IMAGE = spaces.Discrete(2), spaces.Box(0, 255, (3, 9, 9), np.uint8)
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
     ({"gamma": 1.01}, r"^gamma must lie in \[0, 1\], got 1.01"),
@@ -68,6 +79,19 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
         {"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8},
         "^n_envs must be None or 4, the number of environments of env, got 8",
     ),
+    # combinations that mean nothing
+    ({"policy": Still}, "policy must be an ActorCriticPolicy, got Still"),
+    ({"policy": "MlpPolicy", "auxiliary_task": "pixel-control"}, "observations must be images"),
+    ({"env": "Pendulum-v1", "auxiliary_task": "pixel-control"}, "auxiliary_task must not be"),
+    ({"n_envs": 1, "n_steps": 1, "normalize_advantage": True}, "normalize_advantage must be False"),
+    ({"inner_optimizer": SGD(), "policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "inner_optimizer must be None"),
+    ({"use_sde": True}, "gSDE"),
+    ({"env": Samples(spaces.Dict({"a": BOX}), CHOICE), "policy": "MlpPolicy"}, "MultiInputPolicy"),
+    ({"policy": "MultiInputPolicy"}, "observation_space must be a Dict"),
+    ({"env": Samples(BOX, spaces.Discrete(3, start=1))}, "action_space must count from 0"),
+    ({"policy": "PaperCnnPolicy"}, "observation_space must have planes"),
+    ({"policy": "CnnPolicy"}, "observation_space must have images .* use PaperCnnPolicy"),
+    ({"env": Samples(spaces.Dict({"a": IMAGE}), CHOICE), "policy": "MultiInputPolicy"}, "'a': .*MultiInputExtractor"),
 ]
 
 
@@ -134,21 +158,6 @@ def test_a_schedule_that_gives_no_number_on_the_way_is_named(name: str) -> None:
     model = small_model(**{name: lambda remaining: float("nan") if 0.0 < remaining < 0.5 else 1e-3})
     with pytest.raises(ValueError, match=f"^{name} must give finite numbers >= 0, got nan where 0"):
         model.learn(12 * BATCH)
-
-
-class Still(BasePolicy):
-    """Never moves, and values nothing."""
-
-    def __init__(self, observation_space: gym.Space, action_space: gym.Space, *arguments: Any, **options: Any) -> None:
-        super().__init__(observation_space, action_space)
-
-    def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
-        return torch.full((len(observation),), 4)
-
-
-def test_what_is_no_actor_critic_policy_is_refused() -> None:
-    with pytest.raises(ValueError, match="policy must be an ActorCriticPolicy, got Still"):
-        small_model(policy=Still)
 
 
 NUMBER = spaces.Box(-1.0, 1.0, (), np.float32)

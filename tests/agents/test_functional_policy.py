@@ -17,7 +17,7 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.extractors import MLPExtractor, MultiInputExtractor, PreprocessedEncoder
 from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
 from dgvf_agents.core.types import Params, Rollout
-from tests.core.metagradient_problem import meta_gradient
+from tests.core.metagradient_problem import meta_gradient, moved
 from tests.small_agents import BOX, Samples, small_model
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -93,10 +93,6 @@ def _rollouts(model: DGVFA2C, count: int) -> list[Rollout]:
     return rollouts
 
 
-def _moved(params: Params, direction: Params, by: float) -> Params:
-    return {name: value + by * direction[name] for name, value in params.items()}
-
-
 @each_case
 def test_the_meta_gradient_equals_central_differences(case: Any) -> None:
     """η ± h d → θ_k, dotted with the meta-loss's gradient at θ_k, for k = 1, 2."""
@@ -119,7 +115,7 @@ def test_the_meta_gradient_equals_central_differences(case: Any) -> None:
     gradients = [meta_loss(theta, batch)[0] for theta, batch in zip(thetas(eta), batches[1:], strict=True)]
     for _ in range(2):
         direction = {k: torch.randn(v.shape, generator=generator) for k, v in eta.items()}
-        ahead, behind = (thetas(_moved(eta, direction, by)) for by in (STEP, -STEP))
+        ahead, behind = (thetas(moved(eta, direction, by)) for by in (STEP, -STEP))
         expected = sum(
             ((up[k] - down[k]) * of_theta[k]).sum() / (2 * STEP)
             for up, down, of_theta in zip(ahead, behind, gradients, strict=True)

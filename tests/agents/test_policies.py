@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,27 +37,29 @@ def _model(policy: Any = "MlpPolicy", observed: spaces.Space = BOX, actions: Any
     return DGVFA2C(policy, Samples(observed, actions or spaces.Discrete(3)), **{**SMALL, **changes})
 
 
+SECOND: dict[str, Callable[[], nn.Module]] = {
+    "twice": nn.PReLU,
+    "lstm": lambda: nn.LSTM(8, 8, batch_first=True),
+    "attention": lambda: nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True),
+    "weight_norm": lambda: nn.utils.weight_norm(nn.Linear(8, 8)),
+    "hardsigmoid": nn.Hardsigmoid,
+}
+"""The second layer by kind, where it is not linear."""
+
+
 class Own(BaseFeaturesExtractor):
     """A layer, and what `kind` says."""
 
     def __init__(self, observation_space: spaces.Space, kind: str = "") -> None:
         super().__init__(observation_space, 8)
-        self.kind, self.first, self.second = kind, nn.Linear(3, 8), nn.Linear(8, 8)
+        self.kind, self.first, self.second = kind, nn.Linear(3, 8), SECOND.get(kind, lambda: nn.Linear(8, 8))()
         if kind == "frozen":
             self.first.requires_grad_(False)
         if kind == "twice":
-            self.second, self.net = nn.PReLU(), nn.Sequential(self.first)  # type: ignore[assignment]
+            self.net = nn.Sequential(self.first)
         if kind == "tied":
             self.third = nn.Linear(8, 8)
             self.third.weight = self.second.weight
-        if kind == "lstm":
-            self.second = nn.LSTM(8, 8, batch_first=True)  # type: ignore[assignment]
-        if kind == "attention":
-            self.second = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)  # type: ignore[assignment]
-        if kind == "weight_norm":
-            self.second = nn.utils.weight_norm(self.second)
-        if kind == "hardsigmoid":
-            self.second = nn.Hardsigmoid()  # type: ignore[assignment]
 
     def forward(self, observations: Tensor) -> Tensor:
         x = torch.tanh(self.first(observations))

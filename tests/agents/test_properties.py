@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
@@ -120,33 +119,3 @@ def test_any_valid_configuration_trains_until_questions_moved(case: tuple[str, D
     action, _ = model.predict(observation)
     assert action.shape == (env.num_envs, *env.action_space.shape)
     assert env.action_space.contains(action[0] if action.dtype.kind == "f" else action[0].astype(np.int64))
-
-
-IMAGE = spaces.Box(0, 255, (3, 9, 9), np.uint8)
-DISCRETE, CONTINUOUS = ACTIONS[:2]
-VECTOR = VECTORS[0]
-COMBINATIONS: list[tuple[str, spaces.Space, spaces.Space, dict[str, Any], str]] = [
-    ("MlpPolicy", VECTOR, DISCRETE, {"auxiliary_task": "pixel-control"}, "observations must be images"),
-    ("MlpPolicy", VECTOR, CONTINUOUS, {"auxiliary_task": "pixel-control"}, "auxiliary_task must not be"),
-    ("MlpPolicy", VECTOR, DISCRETE, {"n_steps": 1, "normalize_advantage": True}, "normalize_advantage must be False"),
-    (
-        *("MlpPolicy", VECTOR, DISCRETE),
-        {"inner_optimizer": SGD(), "policy_kwargs": {"optimizer_class": torch.optim.SGD}},
-        "inner_optimizer must be None",
-    ),
-    ("MlpPolicy", VECTOR, DISCRETE, {"use_sde": True}, "gSDE"),
-    ("MlpPolicy", spaces.Dict({"a": VECTOR}), DISCRETE, {}, "MultiInputPolicy"),
-    ("MultiInputPolicy", VECTOR, DISCRETE, {}, "observation_space must be a Dict"),
-    ("MlpPolicy", VECTOR, spaces.Discrete(3, start=1), {}, "action_space must count from 0"),
-    ("PaperCnnPolicy", VECTOR, DISCRETE, {}, "observation_space must have planes"),
-    ("CnnPolicy", VECTOR, DISCRETE, {}, "observation_space must have images .* use PaperCnnPolicy"),
-    ("MultiInputPolicy", spaces.Dict({"a": IMAGE}), DISCRETE, {}, "as 'a': .*MultiInputExtractor"),
-]
-
-
-@pytest.mark.parametrize(("policy", "observed", "actions", "arguments", "message"), COMBINATIONS)
-def test_combinations_that_mean_nothing_are_refused(
-    policy: str, observed: spaces.Space, actions: spaces.Space, arguments: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        DGVFA2C(policy, DummyVecEnv([lambda: Samples(observed, actions)]), **{**SMALL, **arguments})

@@ -345,6 +345,10 @@ def flat(params: Params) -> Tensor:
     return torch.cat([p.flatten() for p in params.values()])
 
 
+def moved(params: Params, direction: Params, by: float) -> Params:
+    return {name: value + by * direction[name] for name, value in params.items()}
+
+
 def relative_error(actual: Params, expected: Params) -> float:
     """Euclidean distance over the expected norm, which must not be zero."""
     assert list(actual) == list(expected)

@@ -37,6 +37,7 @@ from tests.core.metagradient_problem import (
     crossed,
     flat,
     learning_rate,
+    moved,
     problem,
     problem_of,
     relative_error,
@@ -111,10 +112,6 @@ def test_equals_the_unrolled_transcription(case: Case) -> None:
 # --- against central differences --------------------------------------------------------------------------------------
 
 STEP = 1e-5
-
-
-def moved(eta: Params, direction: Params, by: float) -> Params:
-    return {k: p + by * direction[k] for k, p in eta.items()}
 
 
 @cache

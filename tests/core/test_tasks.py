@@ -8,9 +8,16 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
-from dgvf_agents.core.tasks import DiscoveredGVFs, NoTask, PixelControl, RewardPrediction
+from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, NoTask, PixelControl, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
-from tests.core_oracles import gvf_loss, pixel_control_loss, reward_prediction_loss, slow_pixel_changes, slow_window
+from tests.core_oracles import (
+    AnswerLoss,
+    gvf_loss,
+    pixel_control_loss,
+    reward_prediction_loss,
+    slow_pixel_changes,
+    slow_window,
+)
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -41,6 +48,18 @@ def answers_and_bootstraps(width: int) -> tuple[Tensor, Tensor]:
     return answers.requires_grad_(), bootstraps
 
 
+def assert_follows(task: AuxiliaryTask, transcription: AnswerLoss, rollout: Rollout) -> None:
+    """The loss is the transcription's, and so are its gradients in answers, bootstraps and η."""
+    eta, (answers, bootstraps) = shaken(task.initial_meta_params()), answers_and_bootstraps(task.num_answers)
+    inputs = [answers, bootstraps.requires_grad_(), *eta.values()]
+    loss, expected = (function(answers, bootstraps, eta, rollout) for function in (task.loss, transcription))
+    torch.testing.assert_close(loss, expected)
+    assert loss.shape == ()
+    gradients = torch.autograd.grad(loss, inputs)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, inputs))
+    assert all(gradient.any() for gradient in gradients[2:])
+
+
 # --- general value functions ------------------------------------------------------------------------------------------
 
 
@@ -51,16 +70,8 @@ def answers_and_bootstraps(width: int) -> tuple[Tensor, Tensor]:
 def test_the_gvf_loss_and_its_gradients_equal_the_transcription(
     discount: float | None, window: int, ends: bool, seed: int
 ) -> None:
-    task, rollout = discovered(discount, window), rollout_of(seed=seed, ends=ends)
-    eta, (answers, bootstraps) = shaken(task.initial_meta_params()), answers_and_bootstraps(QUESTIONS)
-    inputs = [answers, bootstraps.requires_grad_(), *eta.values()]
-    loss = task.loss(answers, bootstraps, eta, rollout)
-    expected = gvf_loss(discount, window)(answers, bootstraps, eta, rollout)
-    torch.testing.assert_close(loss, expected)
-    assert loss.shape == ()
-    gradients = torch.autograd.grad(loss, inputs)
-    torch.testing.assert_close(gradients, torch.autograd.grad(expected, inputs))
-    assert all(gradient.any() for gradient in gradients[2:])
+    rollout = rollout_of(seed=seed, ends=ends)
+    assert_follows(discovered(discount, window), gvf_loss(discount, window), rollout)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
@@ -123,14 +134,9 @@ def test_pixels_of_bytes_change_by_at_most_one() -> None:
 @pytest.mark.parametrize("ends", [True, False])
 @pytest.mark.parametrize("seed", range(2))
 def test_pixel_control_and_its_gradients_equal_the_transcription(ends: bool, seed: int) -> None:
-    task, rollout = PixelControl(ACTIONS, 2, discount=0.8, scale=0.5), rollout_of((3, 4, 6), seed, ends)
+    task = PixelControl(ACTIONS, 2, discount=0.8, scale=0.5)
     assert task.num_answers == 4 * ACTIONS
-    answers, bootstraps = answers_and_bootstraps(task.num_answers)
-    inputs = [answers, bootstraps.requires_grad_()]
-    loss = task.loss(answers, bootstraps, {}, rollout)
-    expected = pixel_control_loss(ACTIONS, 2, 0.8, 0.5)(answers, bootstraps, {}, rollout)
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs))
+    assert_follows(task, pixel_control_loss(ACTIONS, 2, 0.8, 0.5), rollout_of((3, 4, 6), seed, ends))
 
 
 # --- none -------------------------------------------------------------------------------------------------------------

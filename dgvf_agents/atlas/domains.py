@@ -57,11 +57,9 @@ class Rooms(Domain):
 
     def name(self, point: int) -> str:
         row, column = self.position[point].astype(int).tolist()
-        words = f"row {row}, column {column}"
         panels = self.layout.panels
-        if len(panels) == 1:
-            return words
-        return f"{words} {next(panel.name for panel in panels if (panel.layout == point).any())}"
+        phase = next(f" {panel.name}" for panel in panels if (panel.layout == point).any())
+        return f"row {row}, column {column}{phase if len(panels) > 1 else ''}"
 
     def panel_of(self, state: Any) -> Panel:
         objects = bool(state.first), bool(state.second)

@@ -161,24 +161,15 @@ def record(
         while len(steps) < max_steps and "episode" not in info:
             action = int(model.predict(observation)[0])
             observation, _, terminated, truncated, info = env.step(action)
-            steps.append((action, env.get_wrapper_attr("rewards")[-1], terminated, truncated))
+            steps.append((action, float(env.get_wrapper_attr("rewards")[-1]), bool(terminated), bool(truncated)))
             look(observation)
             if (terminated or truncated) and "episode" not in info:
                 observation, _ = env.reset()  # a life was lost: the same frame, and the game continues
     env.close()
-    actions, rewards, terminations, truncations = zip(*steps, strict=True)
-    return Game(
-        observations=np.stack(seen),
-        frames=np.stack(shown),
-        actions=np.array(actions),
-        rewards=np.array(rewards, dtype=np.float64),
-        terminated=np.array(terminations, dtype=bool),
-        truncated=np.array(truncations, dtype=bool),
-        over="episode" in info,
-        action_names=_action_names(env, int(model.action_space.n)),
-        seed=seed,
-        first=min(first, len(steps)),
-    )
+    actions, rewards, ends, cuts = map(np.array, zip(*steps, strict=True))
+    over, names = "episode" in info, _action_names(env, int(model.action_space.n))
+    first = min(first, len(steps))
+    return Game(np.stack(seen), np.stack(shown), actions, rewards, ends, cuts, over, names, seed, first)
 
 
 def _frame(env: gym.Env[Any, Any], observation: np.ndarray) -> np.ndarray:

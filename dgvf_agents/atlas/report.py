@@ -95,13 +95,8 @@ def question_values(model: DiscoveryAlgorithm, domain: Domain) -> QuestionValues
 
     cumulants, discounts, answers = _in_batches(ask, domain.observations)
     outcomes = domain.outcomes(cumulants, discounts, answers)
-    arriving, acting = domain.arriving[:, None], domain.acting[:, None]
-    return QuestionValues(
-        np.where(arriving, cumulants, np.nan),
-        np.where(arriving, discounts, np.nan),
-        np.where(acting, answers, np.nan),
-        outcomes,
-    )
+    cumulants, discounts = np.where(domain.arriving[:, None], [cumulants, discounts], np.nan)
+    return QuestionValues(cumulants, discounts, np.where(domain.acting[:, None], answers, np.nan), outcomes)
 
 
 def agent_values(model: DiscoveryAlgorithm, observations: np.ndarray) -> AgentValues:
@@ -165,16 +160,16 @@ def reliance(
     """
     log_policy, values = agent.log_policy[acting], agent.values[acting]
     spread = max(float(np.square(values - values.mean()).sum()), 1e-12)
-    own_return = None if table is None else policy_return(table, np.exp(agent.log_policy), horizon)
-    policy, value, lost = [], [], []
+    policy, value, returns = [], [], []
     for answer in answers.T:
         changed_policy, changed_values = agent.heads(erased(agent.features, answer, acting))
         kept, changed = changed_policy[acting], changed_values[acting]
         policy.append((np.exp(log_policy) * (log_policy - kept)).sum(axis=1).mean())
         value.append(np.square(values - changed).sum() / spread)
-        if table is not None and own_return is not None:
-            lost.append(own_return - policy_return(table, np.exp(changed_policy), horizon))
-    return Reliance(np.array(policy), np.array(value), None if own_return is None else np.array(lost))
+        if table is not None:
+            returns.append(policy_return(table, np.exp(changed_policy), horizon))
+    lost = None if table is None else policy_return(table, np.exp(agent.log_policy), horizon) - np.array(returns)
+    return Reliance(np.array(policy), np.array(value), lost)
 
 
 def erased(features: np.ndarray, answer: np.ndarray, acting: np.ndarray) -> np.ndarray:
@@ -366,8 +361,10 @@ def _agents(
 def _checkpoint(steps: int, model: DiscoveryAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
     rows, cumulants = domain.evaluated, None
     features, groups = agent.features[rows], domain.groups[rows]
-    numbers: dict[str, float | None] = dict.fromkeys(("variation", "effective_questions", "likeness"))
-    numbers["steps"] = steps
+    numbers: dict[str, float | None] = {
+        **dict.fromkeys(("variation", "effective_questions", "likeness")),
+        "steps": steps,
+    }
     if isinstance(model.task, GVFTask):
         cumulants = question_values(model, domain).cumulants[domain.counted]
         numbers["variation"] = float(cumulants.std(axis=0).mean())

@@ -110,11 +110,9 @@ def findings(records: pd.DataFrame, claims: Sequence[Claim] = CLAIMS) -> list[Fi
         claims: those to judge; all claims of an experiment, for Holm's correction.
     """
     found = [_tested(claim, records) for claim in claims]
-    for experiment in {claim.experiment for claim in claims}:
-        own = [i for i, finding in enumerate(found) if finding.claim.experiment == experiment and finding.p is not None]
-        adjusted = holm([p for i in own if (p := found[i].p) is not None])
-        for i, p in zip(own, adjusted, strict=True):
-            found[i] = found[i]._replace(p=p)
+    p = pd.Series([finding.p for finding in found], dtype=float).dropna()
+    adjusted = p.groupby([claims[i].experiment for i in p.index]).transform(holm)
+    found = [finding._replace(p=adjusted.get(i)) for i, finding in enumerate(found)]
     return [finding._replace(verdict=_verdict(finding)) for finding in found]
 
 

@@ -35,13 +35,14 @@ def draw_runs(table: pd.DataFrame, path: Path, figure: Figure = "curves", title:
         title: of the panels.
     """
     panels: list[tuple[str, pd.DataFrame, str]] = []
-    for world in table["world"].unique():
-        rows = table[table["world"] == world]
+    for world, rows in table.groupby("world", sort=False):
         if figure == "studies":
-            panels += [(world, rows, letter) for letter in ("k", "d") if rows["label"].str.startswith(letter).any()]
+            panels += [
+                (str(world), rows, letter) for letter in ("k", "d") if rows["label"].str.startswith(letter).any()
+            ]
         else:
             groups = rows["label"].map(_group) if title is None else pd.Series(title, rows.index)
-            panels += [(world, of, str(group)) for group, of in rows.groupby(groups, sort=False)]
+            panels += [(str(world), of, str(group)) for group, of in rows.groupby(groups, sort=False)]
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
     canvas = figures.Figure(figsize=(0.6 + 4.4 * columns, 0.6 + 3.4 * lines), layout="constrained")

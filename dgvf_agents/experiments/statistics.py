@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
+import pandas as pd
 import scipy  # its modules are imported where they are used: every command imports this one
 
 RESAMPLES = 5_000
@@ -171,10 +172,7 @@ def stratified_permutation_test(statistic: Statistic, strata: Sequence[np.ndarra
     return float((1 + np.sum(found >= statistic(*strata, axis=-1) - tolerance)) / (1 + RESAMPLES))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted by Holm's method."""
-    order = np.argsort(p_values)
-    scaled = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
-    return adjusted.tolist()
+def holm(p_values: pd.Series) -> pd.Series:
+    """p-values adjusted by Holm's method, with their labels."""
+    ranked = p_values.sort_values()
+    return (ranked * np.arange(len(ranked), 0, -1)).cummax().clip(upper=1.0).reindex(p_values.index)

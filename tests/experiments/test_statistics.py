@@ -147,9 +147,8 @@ def test_permutations_stay_in_their_stratum() -> None:
 
 
 def test_holm_multiplies_the_smallest_most() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([]) == []
+    for p_values, adjusted in (([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]), ([0.5, 0.9], [1.0, 1.0]), ([], [])):
+        assert holm(pd.Series(p_values, dtype=float)).tolist() == pytest.approx(adjusted)
 
 
 def test_measures_of_a_curve() -> None:

@@ -396,10 +396,8 @@ def write_atlas(
     templates.filters["shown"] = shown
     questions = report.asked()
     named = [i for i in questions.ranking.kinds_first if questions.captions[i].named]
-    paragraph = templates.get_template("lead.txt").render(
-        report=report, questions=questions, named=named, threshold=NAMED
-    )
-    lead = " ".join(paragraph.split())
+    text = templates.get_template("lead.txt").render(report=report, questions=questions, named=named, threshold=NAMED)
+    lead = " ".join(text.split())
     numbers = _record([report, *others], figures, lead)
     write_bytes(folder / "atlas.json", (json.dumps(numbers, indent=1) + "\n").encode())
     page = templates.get_template(figures.template).render(
@@ -413,11 +411,9 @@ def write_atlas(
         figures=figures,
         episode=figures.episode,
         height=HEIGHT,
-        wording=report.domain.wording,
         same_kind=SAME_KIND,
         named=NAMED,
         lead=lead,
-        principal=questions.principal,
     )
     write_bytes(folder / "index.html", page.encode())
     return folder / "index.html"

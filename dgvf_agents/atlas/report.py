@@ -334,15 +334,9 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
     for one in history:
         if one.cumulants is not None and history[-1].cumulants is not None:
             one.numbers["likeness"] = metrics.likeness(one.cumulants, history[-1].cumulants)
-    return RunReport(
-        config=config,
-        model=model,
-        domain=domain,
-        agent=agent,
-        questions=questions_of(model, domain, agent, horizon) if isinstance(model.task, GVFTask) else None,
-        history=tuple(history),
-        exact_return=None if domain.table is None else policy_return(domain.table, np.exp(agent.log_policy), horizon),
-    )
+    questions = questions_of(model, domain, agent, horizon) if isinstance(model.task, GVFTask) else None
+    exact_return = None if domain.table is None else policy_return(domain.table, np.exp(agent.log_policy), horizon)
+    return RunReport(config, model, domain, agent, questions, tuple(history), exact_return)
 
 
 def _agents(

@@ -230,10 +230,9 @@ class AtariBenchmark(Benchmark):
         return build(config)
 
     def _sb3_agent(self, own: bool) -> A2C:
-        title = title_of(self.game)
-        config = dataclasses.replace(atari_config(title, "a2c"), n_envs=self.n_envs, threads=self.threads)
+        config = dataclasses.replace(atari_config(self.game, "a2c"), n_envs=self.n_envs, threads=self.threads)
         if own:
-            env: VecEnv = VecFrameStack(make_atari_env(f"{title}NoFrameskip-v4", self.n_envs, seed=0), 4)
+            env: VecEnv = VecFrameStack(make_atari_env(f"{config.env}NoFrameskip-v4", self.n_envs, seed=0), 4)
         else:
             env = training_environments(config)
         return A2C("CnnPolicy", env, n_steps=self.n_steps, ent_coef=config.ent_coef, seed=0, device=self.device)

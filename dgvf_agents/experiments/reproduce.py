@@ -64,8 +64,8 @@ class Options:
     """Folder of the run folders, from which unfinished runs continue; runs/SCALE if `None`, runs/sweep of a sweep."""
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("seeds", "steps", "jobs")}
-        check_counts(**{name: value for name, value in given.items() if value is not None})
+        names = ("seeds", "steps", "jobs")
+        check_counts(**{name: value for name in names if (value := getattr(self, name)) is not None})
         if self.device is not None:
             check_device_name(self.device)
 
@@ -146,8 +146,7 @@ class Reproduction(Options):
         elif self.worlds is None and self.scale == "demo" and set(declared) <= set(WORLDS):
             found = ("collect-objects-small",)
         else:
-            usual = tuple(world for world in declared if world not in EXTERNAL or EXTERNAL[world].is_installed)
-            found = self.worlds or usual
+            found = self.worlds or tuple(one for one in declared if one not in EXTERNAL or EXTERNAL[one].is_installed)
         if not found:
             raise ValueError(f"{self.experiment} must have an installed world, got none of {', '.join(declared)}")
         return tuple(dict.fromkeys(found))

@@ -131,11 +131,9 @@ class Maps:
 
     def path(self, states: Sequence[int]) -> str:
         """The `d` of an SVG path through states, in percent of a picture; a new line begins on another map."""
-        words, last = [], -1
-        for panel, x, y in self.positions[list(states)].tolist():
-            words.append(f"{'L' if panel == last else 'M'}{x:.1f} {y:.1f}")
-            last = panel
-        return "".join(words)
+        panels, x, y = self.positions[list(states)].T
+        points = zip(np.diff(panels, prepend=-1), x, y, strict=True)
+        return "".join(f"{'M' if moved else 'L'}{left:.1f} {top:.1f}" for moved, left, top in points)
 
     def draw(
         self,

@@ -131,10 +131,8 @@ class MapFigures:
 
     def script_data(self) -> dict[str, Any]:
         """Data of the page's script: the values behind the maps, and the episode."""
-        quantities = self._parts | {
-            "principal": self._questions.principal.values,
-            "value": self._report.values[:, None],
-        }
+        principal, value = self._questions.principal.values, self._report.values[:, None]
+        quantities = {**self._parts, "principal": principal, "value": value}
         if not any(self.drawn["discount"]):
             quantities["discount"] = quantities["discount"][:, :0]
         return {

@@ -186,12 +186,13 @@ def _ridge(features: np.ndarray, targets: np.ndarray, queries: np.ndarray) -> np
     if scale < 1e-12:
         return np.tile(mean, (len(queries), 1))
     projected = u.T @ (targets - mean)
-    best, weights = np.inf, np.zeros((features.shape[1], targets.shape[1]))
-    for penalty in _PENALTIES * scale:
+
+    def error(penalty: float) -> float:
         shrunk = np.square(sigma) / (np.square(sigma) + penalty)
         leverage = np.square(u) @ shrunk + 1.0 / len(features)
         residual = targets - mean - u @ (shrunk[:, None] * projected)
-        error = np.square(residual / np.maximum(1.0 - leverage, 1e-9)[:, None]).sum()
-        if error < best:
-            best, weights = error, vt.T @ ((sigma / (np.square(sigma) + penalty))[:, None] * projected)
+        return float(np.square(residual / np.maximum(1.0 - leverage, 1e-9)[:, None]).sum())
+
+    penalty = min(_PENALTIES * scale, key=error)
+    weights = vt.T @ ((sigma / (np.square(sigma) + penalty))[:, None] * projected)
     return mean + (queries - center) @ weights

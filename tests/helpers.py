@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -16,11 +17,11 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import dgvf_envs
-from dgvf_envs.collect_objects import CollectObjects
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
 from dgvf_envs.collect_objects.grid_map import LAYOUTS
 from dgvf_envs.puddle_world import PuddleWorld
 from dgvf_envs.puddle_world.dynamics import CapsulePuddle, GaussianPuddle
-from tests.oracles import Rooms
+from tests.oracles import Room, Rooms
 
 ENV_IDS = tuple(dgvf_envs.ENVIRONMENTS)
 COLLECT_IDS = tuple(env_id for env_id in ENV_IDS if env_id.startswith("Collect"))
@@ -81,6 +82,12 @@ def rooms_of(world: CollectObjects) -> Rooms:
     else:
         first, second = (2, 10), (9, 10)
     return Rooms(lines, first, second, world.wrong_order)
+
+
+def rooms_in(world: CollectObjects, state: CollectObjectsState) -> list[Room]:
+    """The states of a batch, one by one, as the transcription has them."""
+    cells = [tuple(cell) for cell in world.map.cells[state.agent].tolist()]
+    return list(zip(cells, state.first.tolist(), state.second.tolist(), strict=True))
 
 
 def own_vector_env(env_id: str, n: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **options: Any) -> VectorEnv:
@@ -171,6 +178,11 @@ def flat(result: Any) -> Any:
     if isinstance(result, list | tuple):
         return tuple(flat(value) for value in result)
     return np.array(result) if isinstance(result, np.ndarray) else result
+
+
+def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own, and what it prints."""
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
 
 
 @cache

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from tests.helpers import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVELS = {
@@ -126,5 +126,5 @@ def test_one_module_uses_what_is_private_to_pytorch() -> None:
 def test_training_imports_no_ray_and_checks_no_shapes() -> None:
     program = "import sys, dgvf_agents.train.train; from dgvf_agents import DGVFImpala, losses; "
     program += "print({'ray', 'beartype'} & {*sys.modules}, hasattr(losses.regression_loss, '__wrapped__'))"
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    finished = run_python("-c", program, check=True)
     assert finished.stdout.split() == ["set()", "False"]

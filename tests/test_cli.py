@@ -29,7 +29,7 @@ from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from tests.helpers import refused
+from tests.helpers import refused, run_python
 from tests.run_folders import rows_of
 from tests.small_agents import Samples
 
@@ -362,7 +362,7 @@ def test_the_help_lists_commands_worlds_and_methods(capsys: pytest.CaptureFixtur
 )
 def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected: str) -> None:
     code = f"import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); {program}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = run_python("-c", code, timeout=120)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (status, "False")
     assert expected in " ".join((done.stdout + done.stderr).split())
 

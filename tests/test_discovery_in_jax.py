@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,12 +19,11 @@ from dgvf_agents.core.types import Rollout
 from dgvf_envs.functional.simulation import simulate_rollout
 from dgvf_envs.puddle_world import PuddleWorld
 from dgvf_envs.sb3_adapter import make_vec
-from tests.helpers import WORLD_IDS, example_module, registered_world
+from tests.helpers import WORLD_IDS, example_module, registered_world, run_python
 from tests.random_rollouts import random_rollout
 
 jax = pytest.importorskip("jax")
 
-FILE = Path(__file__).resolve().parents[1] / "examples" / "discovery_in_jax.py"
 L, QUESTIONS, NORM = 2, 7, 0.002
 """The norm is small enough to clip every meta-gradient here."""
 NAMES = {
@@ -164,8 +160,7 @@ def test_rollouts_are_those_of_our_environments_and_our_policy(world: str) -> No
 
 def test_agents_train_side_by_side_from_the_command_line() -> None:
     options = ["--world", "PuddleWorld-v0", "--agents", "2", "--seconds", "0.01", "--unroll-length", "2"]
-    command = [sys.executable, str(FILE), *options, "--n-envs", "3", "--questions", "4"]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    finished = run_python(example.__file__, *options, "--n-envs", "3", "--questions", "4", check=True)
     found = json.loads(finished.stdout)
     assert found["steps"] % (2 * 2 * 5 * 3) == 0
     assert found["steps_per_s"] == pytest.approx(found["steps"] / found["seconds"])

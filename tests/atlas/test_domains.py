@@ -16,8 +16,8 @@ from dgvf_agents.atlas.maps import Maps
 from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.puddle_world.env import PuddleWorld
 from tests.atlas.runs import domain
-from tests.helpers import TINY_MAP, example_module, rooms_of
-from tests.oracles import Rooms
+from tests.helpers import TINY_MAP, example_module, rooms_in, rooms_of
+from tests.oracles import Room, Rooms
 
 WORLDS = {
     "small": CollectObjects(layout="four-rooms-9", objects=((2, 6), (6, 2))),
@@ -27,8 +27,6 @@ WORLDS = {
     "own map": CollectObjects(layout=TINY_MAP, observation="state"),
 }
 each_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
-
-Room = tuple[tuple[int, int], bool, bool]
 
 
 def walk(room: Rooms) -> tuple[set[Room], set[Room]]:
@@ -47,20 +45,11 @@ def walk(room: Rooms) -> tuple[set[Room], set[Room]]:
     return met, ends
 
 
-def named(states: RoomsDomain) -> list[Room]:
-    cells = states.world.map.cells
-    flags = zip(states.layout.states.first.tolist(), states.layout.states.second.tolist(), strict=True)
-    return [
-        (tuple(cells[agent].tolist()), first, second)
-        for agent, (first, second) in zip(states.layout.states.agent, flags, strict=True)
-    ]
-
-
 @each_world
 def test_the_states_are_those_that_can_be_reached(world: CollectObjects) -> None:
     states = RoomsDomain(world)
     met, ends = walk(rooms_of(world))
-    names = named(states)
+    names = rooms_in(world, states.layout.states)
     assert len(names) == len(set(names))
     assert set(names) == met
     assert {name for name, terminal in zip(names, ~states.acting, strict=True) if terminal} == ends
@@ -71,7 +60,7 @@ def test_the_distance_is_that_of_the_shortest_solution(name: str) -> None:
     world = WORLDS[name]
     states, room = RoomsDomain(world), rooms_of(world)
     to_second = room.distances_from(room.second)
-    for (cell, first, second), distance in zip(named(states), states.distance, strict=True):
+    for (cell, first, second), distance in zip(rooms_in(world, states.layout.states), states.distance, strict=True):
         expected = room.solution_length(cell) if first else to_second[cell] if second else 0
         assert distance == expected
 
@@ -79,7 +68,7 @@ def test_the_distance_is_that_of_the_shortest_solution(name: str) -> None:
 @each_world
 def test_transitions_are_those_of_the_world(world: CollectObjects) -> None:
     states, room = RoomsDomain(world), rooms_of(world)
-    names, table = named(states), states.table
+    names, table = rooms_in(world, states.layout.states), states.table
     assert table.start.sum() == pytest.approx(1.0)
     for state in np.flatnonzero(states.acting):
         for action in range(4):

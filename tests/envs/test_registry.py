@@ -5,8 +5,6 @@ import dataclasses
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +28,7 @@ from tests.helpers import (
     flat,
     random_policy,
     registered_world,
+    run_python,
 )
 
 each_id = pytest.mark.parametrize("env_id", ENV_IDS)
@@ -88,7 +87,7 @@ def test_gym_make_imports_the_package_and_little_else() -> None:
         "gymnasium.make_vec('dgvf_envs:CollectObjects-v0', num_envs=2).reset(seed=0)\n"
         "print([name for name in ('pygame', 'torch', 'stable_baselines3', 'dgvf_agents') if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    done = run_python("-W", "error", "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip() == "[]"
 

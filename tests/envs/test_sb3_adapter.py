@@ -97,7 +97,7 @@ def test_environments_that_reuse_their_buffers(mode: AutoresetMode) -> None:
     actions = random_actions(3, 30)
     kept = [env.reset()] + [env.step(action)[0] for action in actions]
     reference = list(stream(dummy_vec_env(Traveller), actions))
-    assert_same(kept, [reference[0], *(result[0] for result in steps_of(reference))])
+    assert_same(kept, [reference[0], *(result[0] for result in reference[2::2])])
 
 
 def test_async_vector_env() -> None:
@@ -124,10 +124,6 @@ def test_async_without_shared_memory_is_refused_where_it_resets_twice() -> None:
             GymnasiumVecEnv(env)
     finally:
         env.close()
-
-
-def steps_of(results: list[Any]) -> list[Any]:
-    return results[2::2]
 
 
 class Foreign(VectorEnv):

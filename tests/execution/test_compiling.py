@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ from dgvf_agents.execution.compiling import LONG_ENOUGH, Compilation, Compiled
 from dgvf_agents.execution.jobs import CompilationError
 from dgvf_agents.execution.task import Task, pickled
 from dgvf_agents.execution.trace import Graphs
+from tests.helpers import run_python
 
 
 class Pair(NamedTuple):
@@ -99,7 +98,7 @@ print(Compiled(torch.nn.ReLU().forward)(torch.tensor([-1.0, 2.0])).tolist(), "to
     environment = {**os.environ, "DGVF_COMPILE_CACHE": str(tmp_path)}
     for _ in range(2):  # the second time from the cache
         start = time.perf_counter()
-        finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        finished = run_python("-c", program, env=environment)
         assert finished.stdout == "[0.0, 2.0] False\n", finished.stderr
     assert time.perf_counter() - start < 30
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] != []
@@ -193,8 +192,7 @@ print(*(w.message for w in caught if "no compiler found" in str(w.message)), sep
 def test_without_a_compiler_functions_run_eagerly_after_one_warning(tmp_path: Path) -> None:
     folders = {"DGVF_COMPILE_CACHE": str(tmp_path / "a"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "b")}
     environment = {**os.environ, "CXX": str(tmp_path / "none"), **folders}
-    command = [sys.executable, "-c", WITHOUT_A_COMPILER]
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True)
+    finished = run_python("-c", WITHOUT_A_COMPILER, env=environment)
     assert finished.returncode == 0, finished.stderr
     warnings = finished.stdout.strip().splitlines()
     assert len(warnings) == 1

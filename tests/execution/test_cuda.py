@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -72,16 +72,9 @@ def test_functions_of_parameters_values_share_nothing() -> None:
     assert [passes([torch.ones(2)]).tolist() for passes in kept] == [[2.0, 2.0], [5.0, 5.0]]
 
 
-def failing(error: Exception) -> Any:
-    def compiled(task: Task) -> Any:
-        raise error
-
-    return compiled
-
-
 def test_without_a_compiler_functions_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CUDA device without Triton."""
-    monkeypatch.setattr(cuda, "compiled_here", failing(RuntimeError("TritonMissing: no Triton")))
+    monkeypatch.setattr(cuda, "compiled_here", Mock(side_effect=RuntimeError("TritonMissing: no Triton")))
     monkeypatch.setattr(Compilation, "_warned", False)
     compilation = Compilation(True, torch.device("cuda"))
     compiled, arguments = Compiled(step, compilation, differentiable=2), given("cpu")
@@ -92,7 +85,7 @@ def test_without_a_compiler_functions_run_eagerly(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_error_of_the_compiler_ends_true_and_not_auto(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "compiled_here", failing(ValueError("a bug")))
+    monkeypatch.setattr(cuda, "compiled_here", Mock(side_effect=ValueError("a bug")))
     monkeypatch.setattr(Compilation, "_warned", False)
     for mode, told in ((True, pytest.raises(CompilationError, match="a bug")), ("auto", pytest.warns(match="a bug"))):
         compiled = Compiled(step, Compilation(mode, torch.device("cuda")), differentiable=2)

@@ -179,11 +179,7 @@ def test_constants_values_types_and_layouts_are_in_the_key() -> None:
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where a compiler would have been called."""
     called: list[Path] = []
-
-    def build(graphs: Any, folder: Path) -> None:
-        called.append(folder)
-
-    monkeypatch.setattr(jobs, "build", build)
+    monkeypatch.setattr(jobs, "build", lambda graphs, folder: called.append(folder))
     monkeypatch.setattr(jobs, "load_libraries", lambda folder: None)
     return called
 

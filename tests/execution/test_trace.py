@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from dgvf_agents.core.flat import builder, flatten
 from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution.packing import Packing
 from dgvf_agents.execution.trace import FEW, SMALL, Graphs, trace
+from tests.helpers import run_python
 
 
 def in_place(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,7 +163,8 @@ def test_max_pooling_is_traced_in_a_process_that_has_compiled_nothing() -> None:
         "import torch; from dgvf_agents.execution.trace import trace; "
         "trace(lambda x: torch.nn.functional.max_pool2d(x, 3, 2), (torch.zeros(1, 1, 5, 5),), 0)"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+    finished = run_python("-c", script)
+    assert finished.returncode == 0, finished.stderr
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", pytest.param("Pendulum-v1", marks=pytest.mark.slow)])

@@ -21,6 +21,7 @@ from dgvf_agents.experiments.records import (
     tables_of,
 )
 from dgvf_agents.experiments.settings import MINATAR, reference_of
+from dgvf_agents.train.config import METHODS
 
 NONE = read_records(Path("/nowhere"))
 PUDDLE = "puddle-world"
@@ -166,7 +167,7 @@ def test_a_search_goes_on_with_the_best_and_chooses_among_equals_the_smaller_rat
     assert not search.chosen(first)
     second = table(tmp_path, trial_records(search, best, seeds=3))
     compared = EXPERIMENTS["figure-2"].compared(PUDDLE, second)
-    assert [one.label for one in compared[4:]] == [f"{m}, paper's choice" for m in ("discovered", *_OTHERS)]
+    assert [one.label for one in compared[4:]] == [f"{method}, paper's choice" for method in METHODS]
     assert {one.preset.learning_rate for one in compared} == {1e-3}
     choice = dict(compared[4].changes)
     assert (choice["learning_rate"], choice["final_ent_coef"]) == (7e-4, 1e-2)  # -38.2 is within 2 % of -37.9
@@ -201,6 +202,3 @@ def test_each_method_has_the_coefficient_that_is_best_over_two_games(tmp_path: P
     assert {dict(one.changes)["steps"] for one in longer if "6M" in one.label} == {6_000_000}
     del found[0]
     assert len(EXPERIMENTS["joint"].compared("minatar/freeway", table(tmp_path / "fewer", found))) == 3
-
-
-_OTHERS = ("random", "reward-prediction", "a2c")

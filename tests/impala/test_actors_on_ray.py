@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +22,7 @@ from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.impala.cluster import connect
 from dgvf_agents.impala.fleet import ActorFleet
 from dgvf_agents.impala.settings import ActorSettings
+from tests.helpers import run_python
 from tests.impala import faulty_worlds
 from tests.impala.faulty_worlds import Faulty, Numbered, small_rooms, world_of
 from tests.impala.models import small_model
@@ -137,7 +136,7 @@ print(model._n_updates, watch.fleet.counts["deaths"])
 ray.shutdown()
 cluster.shutdown()
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
+    result = run_python("-c", code, timeout=500)
     updates, deaths = map(int, result.stdout.split()[-2:])
     assert updates == 400, result.stderr
     assert deaths >= 1
@@ -160,7 +159,7 @@ except ConnectionError as error:
     print(error)
 model.save("{tmp_path}/model")
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
+    result = run_python("-c", code, timeout=500)
     assert "raylet on this machine has ended" in result.stdout, result.stderr
     assert result.returncode == 0
     assert DGVFImpala.load(tmp_path / "model")._n_updates >= 3
@@ -170,6 +169,5 @@ model.save("{tmp_path}/model")
 def test_learners_and_actors_are_killed_at_random_moments(tmp_path: Path) -> None:
     """See `fault_harness`; a soak test kills more of them."""
     arguments = [str(tmp_path / "run"), "--actor-kills", "4", "--learner-kills", "2"]
-    command = [sys.executable, "-m", "tests.impala.fault_harness", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    result = run_python("-m", "tests.impala.fault_harness", *arguments, timeout=580)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
-from tests.helpers import COLLECT_IDS, TINY_MAP, registered_world, rooms_of
+from tests.helpers import COLLECT_IDS, TINY_MAP, registered_world, rooms_in, rooms_of
 from tests.oracles import Room
 
 WRONG_ORDERS = ("ignore", "remove", "terminate")
@@ -20,11 +20,6 @@ WRONG_ORDERS = ("ignore", "remove", "terminate")
 def state_of(world: CollectObjects, rooms: list[Room]) -> CollectObjectsState:
     agents = [world.map.index[cell] for cell, _, _ in rooms]
     return CollectObjectsState(np.array(agents), *np.array([room[1:] for room in rooms], dtype=bool).T)
-
-
-def rooms_in(world: CollectObjects, state: CollectObjectsState) -> list[Room]:
-    cells = [tuple(cell) for cell in world.map.cells[state.agent].tolist()]
-    return list(zip(cells, state.first.tolist(), state.second.tolist(), strict=True))
 
 
 def assert_follows_the_rules(world: CollectObjects) -> None:

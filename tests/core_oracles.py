@@ -94,27 +94,27 @@ def slow_vtrace(
     With δ_t V = ρ_t (r_t + γ V(x_{t+1}) - V(x_t)); and advantages ρ_s (r_s + γ v_{s+1} - V(x_s)). Ratios at a bound are
     the bound, a constant; λ multiplies every c.
     """
-    steps, num_envs = rewards.shape
     rho, c = (
         torch.where(ratios < bar * (1 - 1e-4), ratios, ratios.detach().clamp(max=bar)) for bar in (rho_bar, c_bar)
     )
-    targets, advantages = torch.empty_like(values), torch.empty_like(values)
-    for b in range(num_envs):
-        rows: list[Tensor] = []
-        for s in range(steps):
-            target, weight = values[s, b], torch.ones(())
-            for t in range(s, steps):
-                following = next_values[t, b] if segment_end[t, b] else values[t + 1, b]
-                target = target + weight * rho[t, b] * (rewards[t, b] + discounts[t, b] * following - values[t, b])
-                weight = weight * discounts[t, b] * lambda_ * c[t, b]
-                if segment_end[t, b]:
-                    break
-            rows.append(target)
-        for s in range(steps):
-            following = next_values[s, b] if segment_end[s, b] else rows[s + 1]
-            advantages[s, b] = rho[s, b] * (rewards[s, b] + discounts[s, b] * following - values[s, b])
-        targets[:, b] = torch.stack(rows)
-    return targets, advantages
+
+    def target(s: int, b: int) -> Tensor:
+        total, weight = values[s, b], torch.ones(())
+        for t in range(s, len(rewards)):
+            following = next_values[t, b] if segment_end[t, b] else values[t + 1, b]
+            total = total + weight * rho[t, b] * (rewards[t, b] + discounts[t, b] * following - values[t, b])
+            weight = weight * discounts[t, b] * lambda_ * c[t, b]
+            if segment_end[t, b]:
+                break
+        return total
+
+    targets = of_every_step(target, rewards)
+
+    def advantage(s: int, b: int) -> Tensor:
+        following = next_values[s, b] if segment_end[s, b] else targets[s + 1, b]
+        return rho[s, b] * (rewards[s, b] + discounts[s, b] * following - values[s, b])
+
+    return targets, of_every_step(advantage, rewards)
 
 
 # --- networks: layer after layer, by name -----------------------------------------------------------------------------

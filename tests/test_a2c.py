@@ -72,23 +72,20 @@ def test_the_same_seed_is_bitwise_the_same_run_and_another_is_not() -> None:
     assert not np.array_equal(runs[0], runs[2])
 
 
-def _envs() -> dict[str, Any]:
-    scalar = gym.make("PuddleWorld-v0")
-    return {
-        "id": "PuddleWorld-v0",
-        "gymnasium env": scalar,
-        "vector env, next step": gym.make_vec("PuddleWorld-v0", num_envs=3),
-        "vector env, same step": gym.make_vec("PuddleWorld-v0", num_envs=3, autoreset_mode=AutoresetMode.SAME_STEP),
-        "sync vector env": gym.make_vec("PuddleWorld-v0", num_envs=3, vectorization_mode="sync"),
-        "VecEnv": make_vec_env("PuddleWorld-v0", 3),
-        "DummyVecEnv": DummyVecEnv([lambda: gym.make("PuddleWorld-v0")]),
-    }
+ENVIRONMENTS: dict[str, Callable[[], Any]] = {
+    "id": lambda: "PuddleWorld-v0",
+    "gymnasium env": lambda: gym.make("PuddleWorld-v0"),
+    "vector env, next step": lambda: gym.make_vec("PuddleWorld-v0", 3),
+    "vector env, same step": lambda: gym.make_vec("PuddleWorld-v0", 3, autoreset_mode=AutoresetMode.SAME_STEP),
+    "sync vector env": lambda: gym.make_vec("PuddleWorld-v0", 3, vectorization_mode="sync"),
+    "VecEnv": lambda: make_vec_env("PuddleWorld-v0", 3),
+    "DummyVecEnv": lambda: DummyVecEnv([lambda: gym.make("PuddleWorld-v0")]),
+}
 
 
-@pytest.mark.parametrize("kind", list(_envs()))
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
 def test_any_kind_of_environment_can_be_learned_in(kind: str) -> None:
-    env = _envs()[kind]
-    model = small_model(env).learn(60)
+    model = small_model(ENVIRONMENTS[kind]()).learn(60)
     assert model.num_timesteps >= 60
     assert model.n_envs == {"id": 4, "gymnasium env": 1, "DummyVecEnv": 1}.get(kind, 3)
 

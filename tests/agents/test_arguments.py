@@ -79,6 +79,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
         {"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8},
         "^n_envs must be None or 4, the number of environments of env, got 8",
     ),
+    *(
+        ({"policy_kwargs": {"net_arch": layers}}, r"net_arch must be a list of integers >= 1, a dict .* got ")
+        for layers in (-3, [-3], [0], "x", [1.5], [True], ["8"], [[8]], {"pi": -3}, {"pi": [-3]}, {"policy": [8]}, {8})
+    ),
     # combinations that mean nothing
     ({"policy": Still}, "policy must be an ActorCriticPolicy, got Still"),
     ({"policy": "MlpPolicy", "auxiliary_task": "pixel-control"}, "observations must be images"),
@@ -187,14 +191,6 @@ def test_actions_of_other_spaces_are_refused() -> None:
     for space in (spaces.Text(3), spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2)])):
         with pytest.raises(ValueError, match=f"action_space must be Discrete, .* got {type(space).__name__}"):
             small_model(Samples(BOX, space))
-
-
-@pytest.mark.parametrize(
-    "layers", [-3, [-3], [0], "x", [1.5], [True], ["8"], [[8]], {"pi": -3}, {"pi": [-3]}, {"policy": [8]}, {8}]
-)
-def test_layers_that_are_none_are_refused(layers: Any) -> None:
-    with pytest.raises(ValueError, match=r"net_arch must be a list of integers >= 1, a dict .* got "):
-        small_model(policy_kwargs={"net_arch": layers})
 
 
 @pytest.mark.parametrize("layers", [None, [], [8], (8, 4), [np.int64(8)], {"pi": [8], "vf": []}, {"vf": [8]}, {}])

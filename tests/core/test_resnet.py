@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
@@ -22,23 +24,19 @@ def slow_resnet(params: Params, x: Tensor, sections: int) -> Tensor:
         weight, (height, width) = params[f"layers.{name}.weight"], x.shape[-2:]
         padded = torch.nn.functional.pad(x, (1, 1, 1, 1))
         total = params[f"layers.{name}.bias"][:, None, None]
-        for i in range(3):
-            for j in range(3):
-                shifted = padded[..., i : i + height, j : j + width]
-                total = total + torch.einsum("oc,nchw->nohw", weight[:, :, i, j], shifted)
+        for i, j in product(range(3), range(3)):
+            shifted = padded[..., i : i + height, j : j + width]
+            total = total + torch.einsum("oc,nchw->nohw", weight[:, :, i, j], shifted)
         return total
 
     def pool(x: Tensor) -> Tensor:
         """The maximum over each 3x3 neighborhood of every other pixel, clipped to the image."""
-        height, width = x.shape[-2:]
-        rows = [
-            [
-                x[..., max(0, r - 1) : r + 2, max(0, c - 1) : c + 2].flatten(-2).max(-1).values
-                for c in range(0, width, 2)
-            ]
-            for r in range(0, height, 2)
-        ]
-        return torch.stack([torch.stack(row, -1) for row in rows], -2)
+
+        def largest(r: int, c: int) -> Tensor:
+            return x[..., max(0, r - 1) : r + 2, max(0, c - 1) : c + 2].flatten(-2).max(-1).values
+
+        rows, columns = (range(0, size, 2) for size in x.shape[-2:])
+        return torch.stack([torch.stack([largest(r, c) for c in columns], -1) for r in rows], -2)
 
     layer = 0
     for _ in range(sections):

@@ -17,37 +17,30 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_envs.sb3_adapter import make_vec
+from tests.helpers import assert_same
 from tests.small_agents import BATCH, COPIES, STEPS, SaveAt, puddle, small_model
 
 
 def everything(model: DGVFA2C) -> dict[str, Any]:
     """All that training changes, by name."""
-    named = {f"θ {name}": value for name, value in model.policy.state_dict().items()}
-    named |= {f"η {name}": value for name, value in model.learner.eta.items()}
-    optimizers = model.optimizers.state_dict()
-    named |= {f"inner {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["inner"]))}
-    named |= {f"meta {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["meta"]))}
+    trees = {"θ": model.policy.state_dict(), "η": model.learner.eta, **model.optimizers.state_dict()}
+    named = tree_map_only(torch.Tensor, np.asarray, trees)
     names = ("num_timesteps", "_n_updates", "meta_updates", "meta_skipped", "_last_obs", "_last_episode_starts")
     named |= {name: getattr(model, name) for name in names}
     named["episodes"] = [(float(e["r"]), e["l"]) for e in model.ep_info_buffer or ()]
     named["episodes kept"] = None if model.ep_info_buffer is None else model.ep_info_buffer.maxlen
     named["actions"] = model._collector.get_state()["generator"].bit_generator.state
-    named["metrics"] = None if model.metrics is None else list(model.metrics)
+    named["metrics"] = [np.asarray(metric) for metric in model.metrics or ()]
     return named
 
 
 def assert_same_training(actual: DGVFA2C, expected: DGVFA2C) -> None:
-    one, other = everything(actual), everything(expected)
-    assert one.keys() == other.keys()
-    for name, value in other.items():
-        if isinstance(value, torch.Tensor | np.ndarray):
-            assert np.array_equal(np.asarray(one[name]), np.asarray(value), equal_nan=True), name
-        else:
-            assert one[name] == value, name
+    assert_same(everything(actual), everything(expected))
 
 
 def assert_goes_on(

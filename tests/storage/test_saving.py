@@ -9,9 +9,8 @@ import json
 import os
 import pickle
 import sys
-import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -59,15 +58,8 @@ def _file(model: DGVFA2C) -> ModelFile:
     return ModelFile.from_bytes(buffer.getvalue())
 
 
-@pytest.fixture
-def no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
 @pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
-def test_a_model_needs_no_pickle(task: str, no_warnings: None) -> None:
+def test_a_model_needs_no_pickle(task: str) -> None:
     model = _model(auxiliary_task=task).learn(5 * BATCH)
     file = _file(model)
     assert file.pickled == {}

@@ -16,6 +16,7 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain, Landmark, Wording
 from dgvf_agents.core.returns import bootstrapped_returns
 from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import wrapped
 from dgvf_envs.atari import make_atari
 
 
@@ -141,7 +142,7 @@ def record(
         raise ValueError(f"run must have actions of a Discrete space, got {model.action_space}")
     # a `Monitor` below whatever changes rewards or ends episodes within a game knows whole games, unclipped
     env: gym.Env[Any, Any] = (
-        Monitor(gym.make(config.env, **config.evaluation_kwargs))
+        wrapped(config, Monitor(gym.make(config.env, **config.evaluation_kwargs)))
         if config.atari is None
         else make_atari(config.env, config.atari, render_mode="rgb_array")
     )

@@ -23,6 +23,7 @@ from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Params
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import wrapped
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import build
 from dgvf_envs.planning import TransitionTable
@@ -291,9 +292,11 @@ def evaluated_world(config: TrainConfig) -> tuple[Domain | None, int]:
     if config.atari is not None:
         return None, config.atari.max_steps
     env: gym.Env[Any, Any] = gym.make(config.env, **config.evaluation_kwargs)
-    limit = env.spec.max_episode_steps if env.spec else None
+    limit, observed = env.spec.max_episode_steps if env.spec else None, env.observation_space
+    env = wrapped(config, env)
     env.close()
-    return domain_of(getattr(env.unwrapped, "dynamics", None)), limit or 1000
+    world = getattr(env.unwrapped, "dynamics", None)
+    return domain_of(world) if env.observation_space == observed else None, limit or 1000
 
 
 def questions_of(model: DiscoveryAlgorithm, domain: Domain, agent: AgentValues, horizon: int) -> Questions:

@@ -132,6 +132,15 @@ def window(config: TrainConfig, render_mode: str = "human") -> gym.Env[Any, Any]
         raise ValueError(f"env must take render_mode to be shown, got {config.env}: {error}") from error
     if not {render_mode, "rgb_array"} & {*(env.metadata.get("render_modes") or ())}:
         raise ValueError(f"env must have {render_mode} among its render_modes to be shown, got {config.env}")
+    return wrapped(config, env)
+
+
+def wrapped(config: TrainConfig, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """The environment in the wrapper that `env_wrapper` names.
+
+    Raises:
+        ValueError: it does not name a wrapper class.
+    """
     wrapper = _wrapper(config)
     return env if wrapper is None else wrapper(env)
 

@@ -41,6 +41,18 @@ class DotGame(gym.Env[np.ndarray, int]):
         return shown
 
 
+class LowerHalf(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
+    """Pictures without their upper half."""
+
+    def __init__(self, env: gym.Env[np.ndarray, int]) -> None:
+        super().__init__(env)
+        rows, *others = env.observation_space.shape
+        self.observation_space = gym.spaces.Box(0, 255, (rows - rows // 2, *others), np.uint8)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return observation[len(observation) // 2 :]
+
+
 def register() -> str:
     """The game's id."""
     if "DotGame-v0" not in gym.registry:

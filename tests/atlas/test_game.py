@@ -72,6 +72,15 @@ def test_the_episode_is_what_the_environment_does_with_these_actions(episode: Ga
     np.testing.assert_array_equal(episode.observations, np.stack(seen).transpose(0, 3, 1, 2))
 
 
+@pytest.mark.parametrize("env", ["DotGame-v0", "CollectObjectsSmall-v0"])
+def test_a_run_with_a_wrapper_is_recorded_in_it(env: str, tmp_path: Path) -> None:
+    rooms = {"env_kwargs": {"observation": "rgb"}, "evaluation_kwargs": {"observation": "rgb"}}
+    config = tiny_config(env=env, env_wrapper="tests.atlas.games:LowerHalf", **(rooms if env[0] == "C" else {}))
+    run = untrained_run(tmp_path, config)
+    assert record(model_of(run), config, max_steps=3).observations.shape[2] == 5
+    assert record_of(write_atlas(run, kinds=1, game_steps=3))["steps"] == 3
+
+
 def test_an_episode_of_atari_goes_on_where_a_life_is_lost() -> None:
     model = atari_model("Breakout")
     config = TrainConfig(env="Breakout", atari=PAPER)

@@ -97,20 +97,6 @@ def test_all_kinds_of_questions_are_discovered(changes: dict[str, Any]) -> None:
     assert not any(torch.equal(value, before[name]) for name, value in model.learner.eta.items())
 
 
-@pytest.mark.parametrize("task", ["none", "discovered"])
-@pytest.mark.parametrize("steps", [2 * ROLLOUT, 2 * ROLLOUT + 5 * 4])
-def test_training_goes_on_from_a_file_bitwise(tmp_path: Path, task: str, steps: int) -> None:
-    whole = model_of(task).learn(4 * ROLLOUT, SaveAt(tmp_path / "model.zip", steps))
-    torch.manual_seed(99)
-    np.random.seed(99)  # noqa: NPY002
-    env = make_vec("PuddleWorld-v0", 4, 7)
-    resumed = DGVFPPO.load(tmp_path / "model", env, device="cpu")
-    resumed.learn(4 * ROLLOUT - steps, reset_num_timesteps=False)
-    for own, other in ((resumed.learner.theta, whole.learner.theta), (resumed.learner.eta, whole.learner.eta)):
-        torch.testing.assert_close(own, other, rtol=0.0, atol=0.0)
-    assert resumed.meta_updates == whole.meta_updates
-
-
 DRAWN: list[torch.Tensor] = []
 
 
@@ -125,11 +111,29 @@ class WithDropout(MLPExtractor):
         return features * DRAWN[-1]
 
 
+DROPPING = {"features_extractor_class": WithDropout, "features_extractor_kwargs": {"hidden": (16,)}}
+
+
+@pytest.mark.parametrize(("task", "kwargs"), [("none", {}), ("discovered", {}), ("discovered", DROPPING)])
+@pytest.mark.parametrize("steps", [2 * ROLLOUT, 2 * ROLLOUT + 5 * 4])
+@pytest.mark.filterwarnings("ignore:not restored from pickles")
+def test_training_goes_on_from_a_file_bitwise(tmp_path: Path, task: str, kwargs: dict[str, Any], steps: int) -> None:
+    own = {"policy_kwargs": kwargs} if kwargs else {}
+    whole = model_of(task, **own).learn(4 * ROLLOUT, SaveAt(tmp_path / "model.zip", steps))
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    env = make_vec("PuddleWorld-v0", 4, 7)
+    resumed = DGVFPPO.load(tmp_path / "model", env, device="cpu", custom_objects=own)
+    resumed.learn(4 * ROLLOUT - steps, reset_num_timesteps=False)
+    for own, other in ((resumed.learner.theta, whole.learner.theta), (resumed.learner.eta, whole.learner.eta)):
+        torch.testing.assert_close(own, other, rtol=0.0, atol=0.0)
+    assert resumed.meta_updates == whole.meta_updates
+
+
 def test_meta_gradients_repeat_the_dropout_of_their_steps() -> None:
     space = gym.spaces.Box(-9.0, 9.0, (5,), np.float32)
-    kwargs = {"features_extractor_class": WithDropout, "features_extractor_kwargs": {"hidden": (16,)}}
     env = DummyVecEnv([lambda: Samples(space, CHOICE)] * 3)
-    model = model_of(env=env, n_steps=4, batch_size=6, policy_kwargs=kwargs, objective="end")
+    model = model_of(env=env, n_steps=4, batch_size=6, policy_kwargs=DROPPING, objective="end")
     model.learner.ppo = PPOSettings(batch_size=6, n_epochs=2)
     model.learner.step(random_rollout(0), 0.01, 0.0)
     last, after = DRAWN[-3:], len(DRAWN) + 1  # the meta-loss has a mask of its own

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dgvf_agents.core.argument_checks import check_choice
+from dgvf_agents.core.argument_checks import check_choice, check_counts
 from dgvf_agents.core.flat import builder, flatten, map_tensors, shapes, template
 from dgvf_agents.core.vjp import PullBack, is_plain_tuple, vjp
 from dgvf_agents.options import Horizon, Objective, Storage
@@ -94,11 +94,12 @@ class InnerLoop(Generic[State, Eta]):
             length: number of steps, the last ones, that the gradient passes through; `None`: all.
 
         Raises:
-            ValueError: `horizon` or `storage` is not one of these, or the state is a tuple without names.
+            ValueError: `horizon` or `storage` is not one of these, `length` < 1, or the state is a tuple without names.
             TypeError: the state or η has something else than tensors in it.
         """
         check_choice("horizon", horizon, Horizon)
         check_choice("storage", storage, Storage)
+        check_counts(**({} if length is None else {"length": length}))
         if is_plain_tuple(state):
             raise ValueError("state must be a tensor, dict, list or named tuple, got a tuple without names")
         self._unrolled, self._keep_graph = horizon == "unrolled", storage == "graph"
@@ -179,8 +180,10 @@ class InnerLoop(Generic[State, Eta]):
 
         Raises:
             ValueError: the state's tensors have other names or shapes than before.
+            RuntimeError: the storage is `"graph"`.
         """
-        assert not self._keep_graph
+        if self._keep_graph:
+            raise RuntimeError("record() needs the storage 'recompute': call step() instead")
         self._append(_Step(self._state, inputs, function, None), map_tensors(Tensor.detach, after))
 
     def _append(self, step: _Step, after: State) -> None:

@@ -264,6 +264,7 @@ def test_invalid_arguments() -> None:
         "horizon must": lambda: InnerLoop(start(), {}, horizon="far"),  # type: ignore[arg-type]
         "storage must": lambda: InnerLoop(start(), {}, storage="disk"),  # type: ignore[arg-type]
         "objective must": lambda: computed(objective="mean"),
+        "length must be >= 1, got 0": lambda: InnerLoop(start(), {}, length=0),
         "state must": lambda: InnerLoop(tuple(start()), {}),
         "got a float": lambda: InnerLoop(start(), {"rate": 0.1}),
         "^batches must": lambda: meta_gradient(step, loss, start(), {}, [], []),
@@ -278,6 +279,8 @@ def test_calls_out_of_order() -> None:
     loop = InnerLoop(start(), initial_eta())
     with pytest.raises(RuntimeError, match="before any step"):
         loop.add_loss(loss, batches(1)[0])
+    with pytest.raises(RuntimeError, match="needs the storage 'recompute'"):
+        loop.record(step, batches(1)[0], after=start())
     for _ in range(2):
         with pytest.raises(RuntimeError, match="without any loss"):
             loop.gradient()

@@ -33,7 +33,6 @@ from stable_baselines3.common.utils import LinearSchedule
 
 import dgvf_envs  # noqa: F401, registers the environments
 from dgvf_agents import DGVFA2C, DGVFImpala
-from dgvf_agents.engine import Adam, InnerLoop, MetaOptimizer
 from dgvf_agents.losses import regression_loss
 from dgvf_agents.tasks import AuxiliaryTask
 from dgvf_agents.types import Params, Rollout
@@ -214,37 +213,6 @@ def last_checkpoints(folder: Path) -> list[Path]:
     return [max(checkpoints.iterdir()) for checkpoints in sorted(folder.rglob("checkpoints"))]
 
 
-def engine(compiled: bool, folder: Path) -> dict[str, Tensors]:
-    """Parts of the engine: meta-parameters that weigh the samples of a batch."""
-    generator = torch.Generator().manual_seed(0)
-    adam, truth = Adam(), torch.randn(8, generator=generator)
-
-    def errors(theta: Params, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return (torch.tanh(x @ theta["w"]) - y) ** 2
-
-    def step(state: Any, eta: Params, x: torch.Tensor, y: torch.Tensor) -> Any:
-        theta, statistics = state
-        gradient = torch.func.grad(lambda p: (torch.sigmoid(eta["trust"]) * errors(p, x, y)).mean())(theta)
-        return list(adam.step(theta, gradient, statistics, learning_rate=0.05))
-
-    def loss(state: Any, eta: Params, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return errors(state[0], x, y).mean()
-
-    theta = {"w": torch.zeros(8)}
-    state, meta = [theta, adam.init(theta)], MetaOptimizer({"trust": torch.zeros(32)})
-    for _ in range(12):
-        loop = InnerLoop(state, meta.eta)
-        for _ in range(4):
-            x = torch.randn(32, 8, generator=generator)
-            noise = 3.0 * torch.randn(32, generator=generator)
-            loop.step(step, x, torch.where(torch.arange(32) < 16, noise, torch.tanh(x @ truth)))
-            loop.add_loss(loss, x, torch.tanh(x @ truth))
-        meta.step(loop.gradient(), learning_rate=0.05, max_norm=1.0, skip_norm=100.0)
-        state = loop.state
-    trees = {"theta": state[0], "eta": meta.eta, "inner": state[1], "meta": {}}
-    return {group: dict(tensors_in(tree)) for group, tree in trees.items()}
-
-
 ROOMS: dict[str, Any] = {
     "env": "CollectObjectsSmall-v0",
     "policy": "PaperCnnPolicy",
@@ -282,7 +250,6 @@ SETTINGS: dict[str, Setting] = {
     "IMPALA, mean losses": impala(loss_reduction="mean", rho_bar=1.1, c_bar=0.9, gae_lambda=0.9, rms_prop="pytorch"),
     "resumed": resumed,
     "population": population,
-    "engine": engine,
 }
 
 

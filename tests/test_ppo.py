@@ -119,7 +119,8 @@ DROPPING = {"features_extractor_class": WithDropout, "features_extractor_kwargs"
 @pytest.mark.filterwarnings("ignore:not restored from pickles")
 def test_training_goes_on_from_a_file_bitwise(tmp_path: Path, task: str, kwargs: dict[str, Any], steps: int) -> None:
     own = {"policy_kwargs": kwargs} if kwargs else {}
-    whole = model_of(task, **own).learn(4 * ROLLOUT, SaveAt(tmp_path / "model.zip", steps))
+    whole = model_of(task, **own).learn(4 * ROLLOUT)
+    model_of(task, **own).learn(steps + ROLLOUT, SaveAt(tmp_path / "model.zip", steps))
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002
     env = make_vec("PuddleWorld-v0", 4, 7)

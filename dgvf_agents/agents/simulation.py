@@ -96,13 +96,16 @@ class Simulation:
         self._latest = self.env.state, last[0]
         return Step(simulated.actions[-1], *last, news)  # type: ignore[arg-type]
 
-    def take(self, theta: Params, noise: Tensor, compiled: bool) -> Iterator[SimulatedRollout]:
+    def take(
+        self, theta: Params, noise: Tensor, compiled: bool, only_finite: bool = True
+    ) -> Iterator[SimulatedRollout]:
         """Simulate steps and take them, `steps` at a time. Monitors do not see them.
 
         Args:
             theta: packed θ.
             noise: `[N * steps, B, ...]`, of the policy.
             compiled: whether to use the compiled function.
+            only_finite: whether to check rewards and observations.
 
         Raises:
             ValueError: a reward or an observation is not finite.
@@ -120,9 +123,10 @@ class Simulation:
             )
             self.parts.append(experience)
             self.env.take_steps(simulated)
-            if not finite:
+            if only_finite and not finite:
                 check_finite_steps("observations", simulated.final_observations)
                 check_finite_steps("rewards", self._array(rollout.rewards.float()))
+                raise ValueError("observations and rewards must be finite in single precision, got one that is not")
             yield simulated
 
     def _monitored(self, simulated: SimulatedRollout, news: list[Any]) -> VecEnvStepReturn:
@@ -300,4 +304,4 @@ class SimulatedEpisodes:
 
     def _take(self, theta: Params, generator: np.random.Generator, compiled: bool) -> list[SimulatedRollout]:
         noise = self._draw_noise(generator, MAX_STEPS, self._env.num_envs)
-        return list(self._simulation.take(theta, upload(noise, next(iter(theta.values())).device), compiled))
+        return list(self._simulation.take(theta, upload(noise, next(iter(theta.values())).device), compiled, False))

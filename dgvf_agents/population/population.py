@@ -238,7 +238,8 @@ def _world_and_monitor(env: VecEnv) -> tuple[DynamicsVectorEnv[Any], VecMonitor]
     found = simulated_world(env)
     if found is None or len(found[1]) != 1 or found[1][0].info_keywords:
         raise ValueError(
-            f"env must be an environment of dgvf_envs under one VecMonitor, as make_vec returns, got {env}"
+            "env must be an environment of dgvf_envs under one VecMonitor without info_keywords, as make_vec returns, "
+            f"got {env}"
         )
     world, (monitor,), _ = found
     return world, monitor

@@ -172,7 +172,7 @@ def _read(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_PRESETS = _read(tomllib.loads(Path(__file__).with_name("presets.toml").read_text()))
+_PRESETS = _read(tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8")))
 
 
 def _defaults(algorithm: Algorithm) -> dict[str, Any]:

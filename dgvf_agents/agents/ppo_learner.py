@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -57,6 +58,8 @@ class _Unroll(NamedTuple):
 
     loop: InnerLoop[InnerState, Tensor]
     """Of the steps, whose meta-parameters are the targets of the answers."""
+    again: Callable[..., InnerState]
+    """Takes a step of the loop: on a minibatch, and from a state of the random number generators."""
     evaluation: Evaluation
     asked: AnswerTargets
     behavior: Params
@@ -133,7 +136,7 @@ class PPOLearner(SingleLearner):
                     goes_on = False
                     break
                 if unroll is not None:
-                    self._record(unroll, index, random_state, after)
+                    unroll.loop.record(unroll.again, index, random_state, after=after)
                 self._state, self.updates = after, self.updates + 1
         self._unroll = unroll if unroll is not None and unroll.loop.steps else None
         return self._averaged(told, of_epoch, evaluation, start)
@@ -194,16 +197,21 @@ class PPOLearner(SingleLearner):
             return None
         horizon, length = self.settings.horizon, self.settings.unroll_length
         loop = InnerLoop(start, asked.targets, horizon=horizon, storage="recompute", length=length)
-        return _Unroll(loop, evaluation, asked, start.theta, rate, self.ppo.clipping)
+        given = evaluation, rate, self.ppo.clipping
+        return _Unroll(loop, partial(self._again, given), evaluation, asked, start.theta, rate, self.ppo.clipping)
 
-    def _record(self, unroll: _Unroll, index: Tensor, random_state: list[Tensor], after: InnerState) -> None:
-        """Record a step, on a minibatch and from a state of the random number generators."""
-
-        def again(state: InnerState, targets: Tensor, index: Tensor, random_state: list[Tensor]) -> InnerState:
-            set_random_state(self._device, random_state)
-            return self._update(state, targets, (unroll.evaluation, index, unroll.rate, unroll.clipping), True)[0]
-
-        unroll.loop.record(again, index, random_state, after=after)
+    def _again(
+        self,
+        given: tuple[Evaluation, Tensor, Clipping],
+        state: InnerState,
+        targets: Tensor,
+        index: Tensor,
+        random_state: list[Tensor],
+    ) -> InnerState:
+        """A recorded step, to be differentiated."""
+        set_random_state(self._device, random_state)
+        evaluation, rate, clipping = given
+        return self._update(state, targets, (evaluation, index, rate, clipping), True)[0]
 
     def _meta_gradient(self, unroll: _Unroll, following: Evaluation) -> Params:
         """∇_η of the meta-loss on the rollout that θ_N generated, back through the recorded steps; packed."""
@@ -225,7 +233,7 @@ class PPOLearner(SingleLearner):
         )
 
     def _packed_unroll(self) -> UnrollState:
-        loop, evaluation, _, behavior, rate, clipping = self._unroll
+        loop, _, evaluation, _, behavior, rate, clipping = self._unroll
         start, steps = loop.history
         iteration = Iteration(
             self._functions.packed.theta.unpack(behavior), [index for index, _ in steps], list(clipping)
@@ -260,5 +268,5 @@ class PPOLearner(SingleLearner):
         for index, before in zip(iteration.minibatches, stored.random_states, strict=True):
             set_random_state(self._device, before)
             state, _, _ = self._stepped(state, evaluation, asked, index, rate)
-            self._record(unroll, index, before, state)
+            unroll.loop.record(unroll.again, index, before, after=state)
         self._unroll, self.ppo = unroll._replace(behavior=behavior), kept

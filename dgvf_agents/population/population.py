@@ -49,15 +49,13 @@ def member_of(tree: Tree, member: int) -> Tree:
 
 def stacked_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """The fields of the members' rollouts, stacked; `bootstrap_index` is filled up to the longest one."""
-    indices = equally_long([rollout.bootstrap_index for rollout in rollouts])
-    filled = [rollout._replace(bootstrap_index=index) for rollout, index in zip(rollouts, indices, strict=True)]
-    return stacked([rollout.given() for rollout in filled])
+    longest = max(len(rollout.bootstrap_index) for rollout in rollouts)
 
+    def filled(rollout: Rollout) -> Rollout:
+        index = rollout.bootstrap_index
+        return rollout._replace(bootstrap_index=torch.cat([index, index[:1].expand(longest - len(index))]))
 
-def equally_long(indices: Sequence[Tensor]) -> list[Tensor]:
-    """Each `Rollout.bootstrap_index` `[K]` with the longest K: unused entries repeat the first one."""
-    longest = max(map(len, indices))
-    return [torch.cat([index, index[:1].expand(longest - len(index))]) for index in indices]
+    return stacked([filled(rollout).given() for rollout in rollouts])
 
 
 @final

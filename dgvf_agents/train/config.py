@@ -166,13 +166,14 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} ({found[name]!r}, not {wanted[name]!r})" for name in differing)
 
 
-def _read(table: dict[str, Any]) -> dict[str, Any]:
+def _with_none(table: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: _read(one) if isinstance(one, dict) else None if one == "None" else one for name, one in table.items()
+        name: _with_none(one) if isinstance(one, dict) else None if one == "None" else one
+        for name, one in table.items()
     }
 
 
-_PRESETS = _read(tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8")))
+_PRESETS = _with_none(tomllib.loads(Path(__file__).with_name("presets.toml").read_text("utf-8")))
 
 
 def _defaults(algorithm: Algorithm) -> dict[str, Any]:

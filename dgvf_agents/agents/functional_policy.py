@@ -73,6 +73,11 @@ class PolicyFunctions:
             hidden_layers(policy),
         )
         self._training_encoder = copy.deepcopy(self._encoder).train()
+        modules = list(self._training_encoder.modules())
+        self.random_in_training = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules)
+        """Whether features in training differ from call to call, as dropout makes them."""
+        self.faster_eagerly = any(getattr(module, "faster_eagerly", False) for module in modules)
+        """Whether updates on the CPU are slower if they are compiled."""
         self._widths = encoder_widths(policy)
         self._gaussian_noise = not isinstance(policy.action_dist, StateDependentNoiseDistribution)
         self._parameters = {theta_name(name): parameter for name, parameter in policy.named_parameters()}
@@ -102,16 +107,6 @@ class PolicyFunctions:
         if isinstance(space, gym.spaces.Dict):
             return {name: torch.zeros(1, 2, *part.shape, device=device) for name, part in space.spaces.items()}  # type: ignore[misc]
         return torch.zeros(1, 2, *space.shape, device=device)  # type: ignore[misc]
-
-    @property
-    def random_in_training(self) -> bool:
-        """Whether features in training differ from call to call, as dropout makes them."""
-        return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self._encoder.modules())
-
-    @property
-    def faster_eagerly(self) -> bool:
-        """Whether updates on the CPU are slower if they are compiled."""
-        return any(getattr(module, "faster_eagerly", False) for module in self._encoder.modules())
 
     def inputs(self, observations: Observations) -> tuple[Observations, bool]:
         """Preprocessed observations, of one batch axis, and whether preprocessing divided integers by 255.

@@ -137,11 +137,11 @@ class Simulation:
             news: gets the infos of steps that ended episodes, and which ended.
         """
         dones, infos = simulated.terminated | simulated.truncated, {}
-        steps = simulated.steps() if dones.any() else []
-        for t in np.flatnonzero(dones.any(1)).tolist():
+        if ended := np.flatnonzero(dones.any(1)).tolist():
             assert self._adapter is not None
-            infos[t] = self._adapter.outcome_of(steps[t])[3]
-            news.append((infos[t], dones[t]))
+            steps = simulated.steps()
+            infos = {t: self._adapter.outcome_of(steps[t])[3] for t in ended}
+            news += [(infos[t], dones[t]) for t in ended]
         for monitor in reversed(self.monitors):
             for t, i, gained, length in ended_episodes(simulated, monitor.episode_returns, monitor.episode_lengths):
                 record_episode(monitor, gained, length, infos[t][i])

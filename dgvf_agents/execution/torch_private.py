@@ -5,8 +5,6 @@ Functions import PyTorch's compiler when they are called: a process that trains 
 
 from __future__ import annotations
 
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,14 +67,12 @@ def partitioned(joint: GraphModule, inputs: int, outputs: int) -> tuple[GraphMod
 def _options() -> dict[str, Any]:
     """Of Inductor, on the CPU. Its patterns would put additions back into products, in a pass of their own.
 
-    It keeps precompiled headers in the system's folder of temporary files, which others may write, whatever folder it
-    is told to use; only a process with one folder for both makes them.
+    Precompiled headers take longer to make than they save in all functions of a model.
     """
     import torch._inductor.config
 
-    headers = os.environ.get("TORCHINDUCTOR_CACHE_DIR") == tempfile.gettempdir()
-    names = ("cpp_cache_precompile_headers", "aot_inductor.precompile_headers")
-    options = {"pattern_matcher": False, **dict.fromkeys(names, headers)}
+    names = ("pattern_matcher", "cpp_cache_precompile_headers", "aot_inductor.precompile_headers")
+    options: dict[str, Any] = dict.fromkeys(names, False)
     if hasattr(torch._inductor.config.aot_inductor, "enable_line_tables"):  # two thirds of a library's bytes
         options["aot_inductor.enable_line_tables"] = False
     return options

@@ -187,7 +187,8 @@ class Collector(ExperienceSource):
         self._whole = not (stepwise or self.collecting)
         if self.collecting:
             return
-        self._builder.clear()
+        if self._builder.steps or not self._whole:
+            self._builder.clear()
         self._taken = None
         self._noise, self._uploaded_noise = self.draw_noise(env.num_envs), None
         self.starts, self.collecting = episode_starts, True
@@ -202,6 +203,7 @@ class Collector(ExperienceSource):
                 if taken is not None:
                     self._taken = taken.new_obs  # type: ignore[assignment]
                     return taken
+            self._builder.clear()
         t = self.steps
         check_observations(observations, env.observation_space)
         observed = self._builder.observe(observations)

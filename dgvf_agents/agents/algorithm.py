@@ -342,8 +342,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         given = [getattr(self, name) for name in MetaSettings.__dataclass_fields__]
         if given != self._checked_meta_settings:
             check_hyperparameters(vars(self))
-            self._checked_meta_settings = given
-        self.learner.settings = self._meta_settings()
+            self._checked_meta_settings, self.learner.settings = given, self._meta_settings()
 
     def _sync_policy(self) -> None:
         self._policy_theta = self.learner.packed_state.theta

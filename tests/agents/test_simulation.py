@@ -315,9 +315,7 @@ def episodes(env: Any, compile: Any, callback: BaseCallback) -> list[tuple[float
     return [(info["r"], info["l"]) for info in model.ep_info_buffer or ()]
 
 
-@cache
-def unchanged() -> list[tuple[float, int]]:
-    return episodes(make_vec("CollectObjectsSmall-v0", 4, 0), False, Changing(lambda env: None))
+unchanged = cache(lambda: episodes(make_vec("CollectObjectsSmall-v0", 4, 0), False, Changing(lambda env: None)))
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbe
 	$(BIN)/python docs/generate_benchmark_page.py
 
 train: $(INSTALLED) ## Train discovered questions on CollectObjectsSmall-v0 into runs/, ten minutes
-	$(BIN)/dgvf train collect-objects-small discovered
+	$(BIN)/dgvf train collect-objects-small discovered --steps 500_000
 
 demo: $(INSTALLED) ## Train the runs that the package ships again, fifteen minutes
 	$(BIN)/dgvf train puddle-world discovered --out runs/demo/puddle-world

@@ -418,7 +418,7 @@ class ColdStartBenchmark(Benchmark):
         return [{**first, "end": end}]
 
 
-_TRAIN = "dgvf train collect-objects-small discovered"
+_TRAIN = "dgvf train collect-objects-small discovered --steps 500_000"  # `make train`
 _COMMANDS = (
     *("import dgvf_envs", "from dgvf_agents import DGVFA2C"),
     *("dgvf --help", f"{_TRAIN} --help", "dgvf evaluate demo", "dgvf atlas demo"),

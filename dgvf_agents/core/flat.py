@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.utils._pytree import keystr, tree_flatten_with_path
 
 
 class Index(NamedTuple):
@@ -77,7 +76,18 @@ def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
         TypeError: see `flatten`.
     """
     flatten(tree)
-    return {keystr(path): tuple(leaf.shape) for path, leaf in tree_flatten_with_path(tree)[0] if leaf is not None}
+    return dict(_shapes(tree, ""))
+
+
+def _shapes(tree: Any, path: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if isinstance(tree, Tensor):
+        yield path, tuple(tree.shape)
+        return
+    names: Any = [f"[{key!r}]" for key in (tree if isinstance(tree, dict) else range(len(tree or ())))]
+    if hasattr(tree, "_fields"):
+        names = [f".{name}" for name in tree._fields]
+    for name, part in zip(names, tree.values() if isinstance(tree, dict) else tree or (), strict=True):
+        yield from _shapes(part, path + name)
 
 
 def builder(template: Any) -> Callable[[list[Tensor]], Any]:

@@ -308,9 +308,9 @@ def _state_and_auxiliary(result: Any) -> tuple[Any, Any]:
 
 
 def _check_same_layout(before: Any, after: Any) -> None:
-    pairs = zip(flatten(before), flatten(after), strict=False)
-    if template(before) != template(after) or any(old.shape != new.shape for old, new in pairs):
-        raise ValueError(f"a step must return a state like its argument, {shapes(before)}, got {shapes(after)}")
+    expected, found = shapes(before), shapes(after)
+    if list(expected.items()) != list(found.items()):
+        raise ValueError(f"a step must return a state like its argument, {expected}, got {found}")
 
 
 def _or_zeros(gradients: list[Tensor | None], zeros: list[Tensor]) -> list[Tensor]:

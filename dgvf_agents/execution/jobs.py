@@ -114,7 +114,7 @@ class Job:
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, paths)),
                 "OMP_NUM_THREADS": "1",
-                "TMPDIR": str(compiler),  # others may write the system's
+                "TMPDIR": str(compiler),  # not the system's, which others may write
                 "TORCHINDUCTOR_CACHE_DIR": str(compiler),
             }
             self._process = subprocess.Popen(command, env=environment, **streams)  # type: ignore[call-overload]

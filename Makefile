@@ -7,6 +7,9 @@ INSTALLED := .venv/.installed
 # The networks are small: more threads only wait for each other.
 export OMP_NUM_THREADS ?= 1
 
+# Tests start a hundred processes: none compiles our modules again, nor rewrites the tests' assertions.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A file's tests stay together: they share what they train. Their order is that of tests/conftest.py. There is a worker
 # more than cores, since some tests wait for other processes.
 WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")

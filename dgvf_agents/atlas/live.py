@@ -9,7 +9,7 @@ import numpy as np
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.maps import Maps, scale_of
-from dgvf_agents.atlas.report import Questions, agent_values, evaluated_world, questions_of
+from dgvf_agents.atlas.report import Questions, agent_values, evaluated_world, question_values, questions_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.rendering import LiveOverlay, Overlay
 
@@ -39,7 +39,8 @@ def live_questions(
             "dgvf_agents.atlas.domain.register(World, Domain) registers one"
         )
     check_domain(domain, model.observation_space)
-    questions = questions_of(model, domain, agent_values(model, domain.observations), horizon)
+    values, agent = question_values(model, domain), agent_values(model, domain.observations)
+    questions = questions_of(values, domain, agent, horizon)
     return LiveQuestions(domain, questions, first, keys)
 
 

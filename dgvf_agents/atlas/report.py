@@ -299,9 +299,8 @@ def evaluated_world(config: TrainConfig) -> tuple[Domain | None, int]:
     return domain_of(world) if env.observation_space == observed else None, limit or 1000
 
 
-def questions_of(model: DiscoveryAlgorithm, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
-    """Evaluate, rank and describe an agent's questions; `horizon` is the time limit of an episode."""
-    values = question_values(model, domain)
+def questions_of(values: QuestionValues, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
+    """Rank and describe an agent's questions; `horizon` is the time limit of an episode."""
     acting = domain.evaluated
     relied_on = reliance(agent, values.answers, acting if acting.any() else domain.acting, domain.table, horizon)
     truth = None if values.outcomes is None else metrics.explained(values.answers[acting], values.outcomes[acting])
@@ -333,11 +332,12 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
     history = []
     for steps, model in _agents(folder, config, checkpoints, untrained):  # the last one stays
         agent = agent_values(model, domain.observations)
-        history.append(_checkpoint(steps, model, agent, domain))
+        values = question_values(model, domain) if isinstance(model.task, GVFTask) else None
+        history.append(_checkpoint(steps, values, agent, domain))
     for one in history:
         if one.cumulants is not None and history[-1].cumulants is not None:
             one.numbers["likeness"] = metrics.likeness(one.cumulants, history[-1].cumulants)
-    questions = questions_of(model, domain, agent, horizon) if isinstance(model.task, GVFTask) else None
+    questions = None if values is None else questions_of(values, domain, agent, horizon)
     exact_return = None if domain.table is None else policy_return(domain.table, np.exp(agent.log_policy), horizon)
     return RunReport(config, model, domain, agent, questions, tuple(history), exact_return)
 
@@ -355,15 +355,15 @@ def _agents(
         yield int(files[index].stem), load_model(config, files[index], mixed_precision=False)
 
 
-def _checkpoint(steps: int, model: DiscoveryAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
+def _checkpoint(steps: int, values: QuestionValues | None, agent: AgentValues, domain: Domain) -> Checkpoint:
     rows, cumulants = domain.evaluated, None
     features, groups = agent.features[rows], domain.groups[rows]
     numbers: dict[str, float | None] = {
         **dict.fromkeys(("variation", "effective_questions", "likeness")),
         "steps": steps,
     }
-    if isinstance(model.task, GVFTask):
-        cumulants = question_values(model, domain).cumulants[domain.counted]
+    if values is not None:
+        cumulants = values.cumulants[domain.counted]
         numbers["variation"] = float(cumulants.std(axis=0).mean())
         numbers["effective_questions"] = metrics.effective_number(cumulants)
     numbers |= {"effective_rank": metrics.effective_rank(features), "srank": metrics.srank(features)}

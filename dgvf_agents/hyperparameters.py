@@ -15,6 +15,7 @@ from typing import Any, Literal, final
 
 from dgvf_agents.core.argument_checks import (
     check_choice,
+    check_counts,
     check_flags,
     check_fractions,
     check_fractions_below_one,
@@ -105,7 +106,7 @@ class Hyperparameters:
     """Final learning rate of a linear schedule; `None`: constant."""
     n_steps: int = _structure(5, check_sizes, impala=20, ppo=2048)
     """T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari); PPO: per rollout."""
-    batch_size: int = _structure(64, check_sizes, agents=("ppo",))
+    batch_size: int = _structure(64, check_counts, agents=("ppo",))
     """Steps in a minibatch."""
     n_epochs: int = _structure(10, check_sizes, agents=("ppo",))
     """Passes over a rollout."""

@@ -81,8 +81,9 @@ class GymnasiumVecEnv(VecEnv):
         if mode is not AutoresetMode.SAME_STEP and not partial_reset:
             raise ValueError(
                 "env must autoreset with AutoresetMode.SAME_STEP or support reset(options={'reset_mask': mask}), "
-                f"got {env!r} with {mode}: make it with autoreset_mode=AutoresetMode.SAME_STEP or "
-                "vectorization_mode='sync', or pass GymnasiumVecEnv(env, partial_reset=True) if it supports the mask"
+                f"got {env!r} with {mode}: make it by gym.make_vec(id, n, vectorization_mode='sync'), or with "
+                "autoreset_mode=AutoresetMode.SAME_STEP or shared_memory=True if its class takes that, or pass "
+                "GymnasiumVecEnv(env, partial_reset=True) if it supports the mask"
             )
         for wrapper in _wrappers(env):
             for kind, remedy in _REFUSED.items():

@@ -150,9 +150,16 @@ def load_model(
     model = _new(cls, attributes["policy_class"], env, device)
     vars(model).update({**attributes, **changes})
     model._setup_model()
-    with naming(source):
-        changed = {name for name, value in changes.items() if value != attributes.get(name)}
-        _restore(model, stored, changed, force_reset)
+    changed = {name for name, value in changes.items() if value != attributes.get(name)}
+    try:
+        with naming(source):
+            _restore(model, stored, changed, force_reset)
+    except DamagedFileError as error:
+        structure = sorted(name for name in changed if name not in record() or record()[name].kind == "structure")
+        if not structure:
+            raise
+        texts = (f"{name} {attributes.get(name)!r}, got {changes[name]!r}" for name in structure)
+        raise ValueError(f"load() must keep what decides a file's parameters: {'; '.join(texts)}") from error
     return model
 
 

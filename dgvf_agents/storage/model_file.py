@@ -376,7 +376,7 @@ def _expandable(contents: bytes) -> Iterator[zipfile.ZipFile]:
 
 
 _WEIGHTS_ALONE = (
-    "To take the weights alone, make a model with a policy of the same class and call set_parameters(path), where A2C "
-    "wrote the file with exact_match=False, which runs nothing in it"
+    "To take the weights alone, make a model with a policy of the same class and call set_parameters(path), with "
+    "exact_match=False where Stable-Baselines3 wrote the file, which runs nothing in it"
 )
 _ADVICE = "trusted=True restores it if you trust whoever wrote the file, since that can run any code of theirs"

@@ -149,6 +149,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"custom_objects": []}, "custom_objects must be a dict or None"),
         ({"custom_objects": {"learning_rats": 0.5}}, "custom_objects must name attributes .*, got learning_rats"),
         ({"learning_rats": 0.5}, r"load\(\) must name attributes of the model, got learning_rats"),
+        ({"auxiliary_task": "none", "gamma": 0.5}, r"^load\(\) must keep .*: auxiliary_task 'discovered', got 'none'$"),
         ({"env": make_vec("PuddleWorld-v0", 4), "n_envs": 7}, "n_envs must be 4, as env has it, got 7"),
     ],
 )

@@ -134,10 +134,14 @@ def _split(vector: torch.Tensor | None, like: Params) -> Params:
     return _renamed({k: p.reshape(v.shape) for (k, v), p in zip(like.items(), whole.split(sizes), strict=True)})
 
 
-def adam(eta: Params, gradient: Params, first: Params, second: Params, step: int) -> tuple[Params, Params, Params]:
-    """η ← η - α m̂ / (√v̂ + ε), after the gradient is clipped."""
-    norm = sum((g**2).sum() for g in gradient.values()) ** 0.5
-    gradient = {k: g * min(1.0, META_NORM / norm) for k, g in gradient.items()}
+def adam(
+    eta: Params, gradient: Params, first: Params, second: Params, step: int, discount_norm: float | None
+) -> tuple[Params, Params, Params]:
+    """η ← η - α m̂ / (√v̂ + ε), after the gradient is clipped, that of the discount head by itself if it has a norm."""
+    alone = {k for k in gradient if discount_norm is not None and k.startswith("discounts.")}
+    for names, largest in ((gradient.keys() - alone, META_NORM), (alone, discount_norm)):
+        norm = sum((gradient[k] ** 2).sum() for k in names) ** 0.5
+        gradient = gradient | {k: gradient[k] * min(1.0, largest / norm) for k in names}
     first = {k: 0.9 * first[k] + 0.1 * g for k, g in gradient.items()}
     second = {k: 0.999 * second[k] + 0.001 * g**2 for k, g in gradient.items()}
     moved = {
@@ -153,6 +157,7 @@ def transcribed(
     rollouts: list[Rollout],
     objective: str,
     acted: Callable[[Params, Rollout], Rollout] = lambda theta, rollout: rollout,
+    discount_norm: float | None = None,
 ) -> Agent:
     """Algorithm 1 from `start`: a meta-update after every `UPDATES` inner updates, on the batch that comes next.
 
@@ -162,6 +167,7 @@ def transcribed(
         rollouts: all batches.
         objective: of the meta-loss.
         acted: adds to a batch what the policy of a θ that collected it knows.
+        discount_norm: maximum norm of the discount head's meta-gradient.
     """
     rollouts = list(rollouts)
     theta, eta, second, first_of_eta, second_of_eta = start
@@ -173,7 +179,7 @@ def transcribed(
             batches = rollouts[number - UPDATES : number + 1]
             gradient = slow.meta_gradients(*begin, eta, batches)[objective]
             steps += 1
-            eta, first_of_eta, second_of_eta = adam(eta, gradient, first_of_eta, second_of_eta, steps)
+            eta, first_of_eta, second_of_eta = adam(eta, gradient, first_of_eta, second_of_eta, steps, discount_norm)
             unroll = 0
         if unroll == 0:
             begin = (theta, statistics)
@@ -210,19 +216,22 @@ def test_two_unrolls_are_those_of_the_transcription(
 ) -> None:
     env = Recorder(DummyVecEnv([Noise] * COPIES))
     weighting = "gradient-norm" if mode == "joint" else "fixed"
+    discount, discount_norm = (0.9, None) if objective == "sum" else (None, 3e-5)
     model = DGVFA2C(
         "PaperMlpPolicy", env, n_steps=STEPS, unroll_length=UPDATES, questions=QUESTIONS, ent_coef=0.01,
         meta_learning_rate=META_RATE, meta_max_grad_norm=META_NORM, meta_epsilon=META_EPSILON, objective=objective,
         horizon=horizon, storage=storage, encoder_mode=mode, convention=convention, auxiliary_weighting=weighting,
+        question_discount=discount, meta_max_discount_grad_norm=discount_norm,
         policy_kwargs={"features_extractor_kwargs": {"hidden": HIDDEN}}, seed=0, device="cpu", compile=False,
     )  # fmt: skip
     start = state_of(model)
     slow = Algorithm(
-        gvf_loss(0.9), Rule("rmsprop", 7e-4, epsilon=1e-10, decay=0.99), convention=convention, encoder_mode=mode,
+        gvf_loss(discount), Rule("rmsprop", 7e-4, epsilon=1e-10, decay=0.99), convention=convention, encoder_mode=mode,
         horizon=horizon, max_gradient_norm=0.5, discount=0.99, value_weight=0.5, entropy_weight=0.01,
         auxiliary_coefficient=0.03, auxiliary_weighting=weighting,
     )  # fmt: skip
     model.learn((2 * UPDATES + 1) * STEPS * COPIES)
-    expected, actual = transcribed(slow, start, env.rollouts(), objective), state_of(model)
+    expected = transcribed(slow, start, env.rollouts(), objective, discount_norm=discount_norm)
+    actual = state_of(model)
     assert model.meta_updates == 2
     assert_moved_alike(actual, expected, start)

@@ -43,7 +43,7 @@ def try_installed_files() -> None:
         assert (folder / "py.typed").is_file(), f"{name} has no py.typed"
     recorded = distribution("dgvf").files or []
     suffixes = {path.suffix for path in recorded if "templates" in path.parts}
-    assert suffixes == {".css", ".html", ".js"}, suffixes
+    assert suffixes == {".css", ".html", ".js", ".txt"}, suffixes
     assert all(path.locate().is_file() for path in recorded)
 
 

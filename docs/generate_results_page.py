@@ -33,14 +33,15 @@ COMMAND = "python docs/generate_results_page.py"
 def pages(redraw: bool) -> dict[Path, str]:
     """The Markdown of both pages, whose text lies beside the results; figures are drawn if `redraw`."""
     records = read_records(STORE)
+    findings = claims.findings(records)
     parts = {
-        "{verdicts}": _verdicts(records),
+        "{verdicts}": _verdicts(findings, records),
         "{solved}": _solved(records),
-        "{figures}": _figures(records, redraw),
+        "{figures}": _figures(findings, redraw),
         "{cost}": _cost(records),
         "{exploratory}": _exploratory(),
         "{own tasks}": _own_tasks(),
-        "{claims}": _claims(records),
+        "{claims}": _claims(findings),
         "{rule}": (inspect.getdoc(claims) or "").partition("\n\n")[2],
         "{worlds}": _worlds(),
         "{settings}": _settings(),
@@ -59,7 +60,7 @@ def pages(redraw: bool) -> dict[Path, str]:
     return found
 
 
-def _verdicts(records: pd.DataFrame) -> str:
+def _verdicts(findings: list[claims.Finding], records: pd.DataFrame) -> str:
     known = set(records["world"])
     rows = [
         (
@@ -74,7 +75,7 @@ def _verdicts(records: pd.DataFrame) -> str:
                 if world in known
             ),
         )
-        for finding in claims.findings(records)
+        for finding in findings
     ]
     return table(("", "Claim", "Verdict", "Effect", "Seeds", "Runs"), rows)
 
@@ -82,10 +83,10 @@ def _verdicts(records: pd.DataFrame) -> str:
 _MEASURES = {"solved": "fraction of seeds solved", "final": "final return", "area": "mean return over the run"}
 
 
-def _claims(records: pd.DataFrame) -> str:
+def _claims(findings: list[claims.Finding]) -> str:
     """The claims with what decides them and what was found."""
     rows = []
-    for claim, verdict, effect, p, seeds in claims.findings(records):
+    for claim, verdict, effect, p, seeds in findings:
         (first, *others), measure = claim.settings, _MEASURES[claim.measure]
         words = {
             "level": f"{measure}, {first}, minus 1/2",
@@ -100,7 +101,7 @@ def _claims(records: pd.DataFrame) -> str:
 
 
 def _solved(records: pd.DataFrame) -> str:
-    """Solved seeds of each setting with exact intervals, by experiment and world; a setting where it first comes."""
+    """Solved runs of each setting with exact intervals, by experiment and world; a setting where it first comes."""
     rows, counted = [], set[str]()
     for name, experiment in EXPERIMENTS.items():
         for world in experiment.worlds:
@@ -113,17 +114,16 @@ def _solved(records: pd.DataFrame) -> str:
                 for interval in [fraction_estimate(int(of.sum()), len(of))]
             ]
             rows += [(f"`{name}`", world, "; ".join(counts))] if counts else []
-    return table(("Experiment", "World", "Solved seeds, 95 % interval"), rows)
+    return table(("Experiment", "World", "Solved runs, 95 % interval"), rows)
 
 
-def _figures(records: pd.DataFrame, redraw: bool) -> str:
-    """The figures of experiments with records of all settings on a world."""
-    known, shown = set(records["world"] + "/" + records["setting"]), []
-    for name, experiment in EXPERIMENTS.items():
-        wanted = [{one.folder_name for one in experiment.settings(world)} for world in experiment.worlds]
-        if any(names <= known for names in wanted):
-            picture = (draw(name, STORE) if redraw else STORE / f"{name}.png").relative_to(DOCS)
-            shown.append(f"**`{name}`**: {experiment.summary}\n\n![{experiment.summary}]({picture})")
+def _figures(findings: list[claims.Finding], redraw: bool) -> str:
+    """The figures of experiments of which a claim is decided."""
+    shown = []
+    for name in dict.fromkeys(one.claim.experiment for one in findings if one.verdict != "untested"):
+        summary = EXPERIMENTS[name].summary
+        picture = (draw(name, STORE) if redraw else STORE / f"{name}.png").relative_to(DOCS)
+        shown.append(f"**`{name}`**: {summary}\n\n![{summary}]({picture})")
     return "\n\n".join(shown) or "None yet."
 
 

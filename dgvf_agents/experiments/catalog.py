@@ -102,7 +102,8 @@ def best_setting(means: pd.DataFrame) -> Any:
 
 def _mean_returns(candidate: Sequence[Setting], seeds: int, records: pd.DataFrame) -> tuple[float, float]:
     """Mean final and average return of a candidate's trials; NaN if one has no record."""
-    runs = tables_of(candidate, records[records["seed"].between(TRIAL_SEED, TRIAL_SEED + seeds - 1)])
+    trials = records[records["seed"].between(TRIAL_SEED, TRIAL_SEED + seeds - 1)]
+    runs = tables_of(candidate, trials.drop_duplicates(["world", "setting", "seed"]))
     if len(runs) < seeds * len(candidate):
         return math.nan, math.nan
     if len(candidate) > 1:

@@ -101,13 +101,13 @@ def tables_of(settings: Iterable[Setting], records: pd.DataFrame) -> pd.DataFram
 
     Args:
         settings: of the rows, in their order; each label once.
-        records: as by `read_records`; of a seed with several records, the first counts.
+        records: as by `read_records`; a seed that two processors have is two runs.
     """
     rows = []
     for world, name, label in dict.fromkeys((one.world, one.name, one.label) for one in settings):
         threshold = reference_of(world).solved
         own = records[(records["world"] == world) & (records["setting"] == name)]
-        for run in own.drop_duplicates("seed").itertuples():
+        for run in own.itertuples():
             final, average = final_return(run.returns), area_under_curve(run.steps, run.returns)
             solved = math.nan if threshold is None else float(final >= threshold)
             curve = np.column_stack([run.steps, run.returns])

@@ -122,7 +122,7 @@ wheel: $(INSTALLED) ## Build the wheel and the source distribution into dist/, a
 wheel-check: wheel ## Use the wheel alone on PYTHONS with the oldest and the newest libraries; keeps the table of it
 	$(BIN)/python -m tests.wheel.check_wheel $(PYTHONS) --output docs/results/wheel.json
 
-release-check: wheel ## Check the changelog, the citation, the distributions and their size; then wheel-check
+release-check: wheel ## Check the changelog, the citation, the distributions, and the size of the wheel; then wheel-check
 	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); \
 	  grep -q "^version: $$version$$" CITATION.cff || { echo "CITATION.cff must have the version $$version"; exit 1; }; \
 	  test -z "$$(find dist -name '*.whl' -size +7M)" || { echo "the wheel must take at most 7 MB"; exit 1; }; \

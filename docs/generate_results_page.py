@@ -114,7 +114,7 @@ def _solved(records: pd.DataFrame) -> str:
                 for interval in [fraction_estimate(int(of.sum()), len(of))]
             ]
             rows += [(f"`{name}`", world, "; ".join(counts))] if counts else []
-    return table(("Experiment", "World", "Solved runs, 95 % interval"), rows)
+    return table(("Experiment", "World", "Solved runs, 95% interval"), rows)
 
 
 def _figures(findings: list[claims.Finding], redraw: bool) -> str:

@@ -193,7 +193,7 @@ def _aggregate(file: File) -> None:
         scores = {name.replace("_", " "): str(value) for name, value in aggregate(games).items()}
         rows.append({"agent": agent, "games": len(games), "runs": sum(map(len, games.values())), **scores})
     print_table(pd.DataFrame(rows), Console())
-    Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95 % intervals over seeds.")
+    Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95% intervals over seeds.")
 
 
 def _draw(experiment: Annotated[ExperimentName, tyro.conf.Positional], results: File) -> None:

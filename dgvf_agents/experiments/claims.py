@@ -3,8 +3,8 @@
 The rule of every verdict: a claim has an effect, which is large if the claim holds, and a smallest effect δ that would
 matter. It is
 
-- *supported* if the effect's 95 % interval lies above 0, its estimate is at least δ, and its test, if it has one, is
-  significant at 5 % after Holm's correction over the claims of its experiment;
+- *supported* if the effect's 95% interval lies above 0, its estimate is at least δ, and its test, if it has one, is
+  significant at 5% after Holm's correction over the claims of its experiment;
 - *contradicted* if the interval lies below δ;
 - *inconclusive* otherwise;
 - *untested* unless every setting has a record of at least `seeds` seeds on every world.
@@ -95,7 +95,7 @@ class Finding(NamedTuple):
     claim: Claim
     verdict: Verdict
     effect: Estimate | None
-    """Estimate and 95 % interval of the weakest comparison; `None` if untested."""
+    """Estimate and 95% interval of the weakest comparison; `None` if untested."""
     p: float | None
     """After Holm's correction; `None` if there is no test."""
     seeds: dict[str, int]

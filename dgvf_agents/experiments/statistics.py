@@ -29,7 +29,7 @@ Statistic = Callable[..., np.ndarray]
 
 @final
 class Estimate(NamedTuple):
-    """A number with its 95 % interval."""
+    """A number with its 95% interval."""
 
     value: float
     """Of the sample."""
@@ -64,7 +64,7 @@ def area_under_curve(steps: np.ndarray, returns: np.ndarray) -> float:
 
 
 def fraction_estimate(successes: int, number: int) -> Estimate:
-    """A fraction with its exact (Clopper-Pearson) 95 % interval."""
+    """A fraction with its exact (Clopper-Pearson) 95% interval."""
     found = scipy.stats.binomtest(successes, number).proportion_ci(CONFIDENCE, method="exact")
     return Estimate(successes / number, float(found.low), float(found.high))
 

@@ -170,7 +170,7 @@ def test_a_search_goes_on_with_the_best_and_chooses_among_equals_the_smaller_rat
     assert [one.label for one in compared[4:]] == [f"{method}, paper's choice" for method in METHODS]
     assert {one.preset.learning_rate for one in compared} == {1e-3}
     choice = dict(compared[4].changes)
-    assert (choice["learning_rate"], choice["final_ent_coef"]) == (7e-4, 1e-2)  # -38.2 is within 2 % of -37.9
+    assert (choice["learning_rate"], choice["final_ent_coef"]) == (7e-4, 1e-2)  # -38.2 is within 2% of -37.9
 
 
 def test_each_method_has_the_coefficient_that_is_best_over_two_games(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def every_resample(sample: np.ndarray) -> np.ndarray:
 
 
 def assert_percentiles(found: Estimate, values: np.ndarray) -> None:
-    """The interval cuts 2.5 % off each side of the values of all resamples, to what 5,000 draws can tell."""
+    """The interval cuts 2.5% off each side of the values of all resamples, to what 5,000 draws can tell."""
     (_, low, high), tiny, tolerance = found, 1e-9, 0.008
     assert np.mean(values < low - tiny) - tolerance <= 0.025 <= np.mean(values <= low + tiny) + tolerance
     assert np.mean(values > high + tiny) - tolerance <= 0.025 <= np.mean(values >= high - tiny) + tolerance
@@ -166,7 +166,7 @@ def table(world: str, returns: Sequence[float]) -> pd.DataFrame:
 
 def test_a_run_has_final_and_average_return_and_is_solved_at_the_level() -> None:
     found = table("collect-objects", [3.5, 3.0])
-    assert list(found["final"]) == pytest.approx([3.5 * 0.8, 3.0 * 0.8])  # the last five of ten: 60 % to 100 %
+    assert list(found["final"]) == pytest.approx([3.5 * 0.8, 3.0 * 0.8])  # the last five of ten: 60% to 100%
     assert list(found["solved"]) == [0.0, 0.0]
     assert list(table("puddle-world", [-50.0, -60.0])["solved"]) == [1.0, 0.0]
     assert table("CartPole-v1", [9.0])["solved"].isna().all()

@@ -99,7 +99,7 @@ def test_learner_0_writes_a_run_that_is_resumed(tmp_path: Path) -> None:
     assert (rows[-1][updates], rows[-1][meta]) == ("19", "6")
     assert len(list(path.glob("events.out.tfevents.*"))) == 1
     assert evaluate(path, 2)[0] >= 0
-    assert [row.steps for row in probe(path)] == [400, 600, 800]
+    assert [row.steps for row in probe(path)] == [600, 800]  # the complete ones
     folder.checkpoints()[-1].unlink()
     with pytest.raises(FileExistsError, match="must not hold a run already"):
         train_in_processes(CONFIG, path, show_progress=False)

@@ -150,16 +150,9 @@ def load_model(
     model = _new(cls, attributes["policy_class"], env, device)
     vars(model).update({**attributes, **changes})
     model._setup_model()
-    changed = {name for name, value in changes.items() if value != attributes.get(name)}
-    try:
-        with naming(source):
-            _restore(model, stored, changed, force_reset)
-    except DamagedFileError as error:
-        structure = sorted(name for name in changed if name not in record() or record()[name].kind == "structure")
-        if not structure:
-            raise
-        texts = (f"{name} {attributes.get(name)!r}, got {changes[name]!r}" for name in structure)
-        raise ValueError(f"load() must keep what decides a file's parameters: {'; '.join(texts)}") from error
+    changed = {name: attributes.get(name) for name, value in changes.items() if value != attributes.get(name)}
+    with naming(source):
+        _restore(model, stored, changed, force_reset)
     return model
 
 
@@ -316,20 +309,30 @@ def _fitted(model: Any, stored: StoredModel) -> StoredModel:
     )
 
 
-def _restore(model: Any, stored: StoredModel, changed: set[str], force_reset: bool | None) -> None:
+def _restore(model: Any, stored: StoredModel, changed: dict[str, Any], force_reset: bool | None) -> None:
     """Take what a file holds, apart from attributes.
 
     Args:
         model: not set up from a file yet.
         stored: what `_fitted` returned.
-        changed: attributes that differ from the file's.
+        changed: attributes that differ from the file's, with the file's values.
         force_reset: see `load`.
+
+    Raises:
+        ValueError: parameters in the file are not those of the changed model.
     """
-    with damage_in("learner"):
-        learner = on_device(stored.learner, model.device)
-        model._functions.set_statistics(on_device(stored.statistics, model.device))
-        model.learner.set_state(with_adam_settings(learner, model.learner.get_state()))
-    if changed & set(RULE_SETTINGS):
+    structure = sorted(name for name in changed if name not in record() or record()[name].kind == "structure")
+    try:
+        with damage_in("learner"):
+            learner = on_device(stored.learner, model.device)
+            model._functions.set_statistics(on_device(stored.statistics, model.device))
+            model.learner.set_state(with_adam_settings(learner, model.learner.get_state()))
+    except DamagedFileError as error:  # the file fits the model without changes: see `_fitted`
+        if not structure:
+            raise
+        texts = (f"{name} {changed[name]!r}, got {getattr(model, name)!r}" for name in structure)
+        raise ValueError(f"load() must keep what decides a file's parameters: {'; '.join(texts)}") from error
+    if changed.keys() & set(RULE_SETTINGS):
         model.learner.restart_unroll()
     model._sync_policy()
     if model.use_sde:  # before the random number generators are restored, since it draws

@@ -65,6 +65,7 @@ ExperimentName = Literal[
     "convention",
     "rms-prop",
     "question-transfer",
+    "processors",
     "ppo",
     "ppo-tasks",
     "atari",

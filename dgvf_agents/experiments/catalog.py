@@ -171,11 +171,13 @@ A row without a method has changes to all rows after it. Rows with `searched` ar
 Rows with `source` are fresh agents on the frozen questions of the run with their seed: of `discovered` here, or in
 another environment with the same observations; the small rooms have none.
 
-In `rms-prop`, TensorFlow's ε is inside the root: steps shrink with gradients below 3e-3, of a sum over the batch or a
-mean. `ppo` has more entropy in the small rooms, too, where plain PPO gets stuck. `atari` has figure 3
-(`representation`), figure 4 (`objective`), section 5.2 (`joint`), and A2C on a `laptop`, with Stable-Baselines3's
-defaults, 16 environments and an entropy bonus: batches of 80 steps in place of the paper's 640, but TensorFlow's
-RMSProp as in all presets of Atari. With PyTorch's, Pong was at -18.0 after 1.02M steps, not at -17.5 (one seed).
+Names in capitals are environment variables: in `processors`, convolutions and matrix products round as on another
+processor, at the rate and steps where seeds ended differently. In `rms-prop`, TensorFlow's ε is inside the root: steps
+shrink with gradients below 3e-3, of a sum over the batch or a mean. `ppo` has more entropy in the small rooms, too,
+where plain PPO gets stuck. `atari` has figure 3 (`representation`), figure 4 (`objective`), section 5.2 (`joint`), and
+A2C on a `laptop`, with Stable-Baselines3's defaults, 16 environments and an entropy bonus: batches of 80 steps in place
+of the paper's 640, but TensorFlow's RMSProp as in all presets of Atari. With PyTorch's, Pong was at -18.0 after 1.02M
+steps, not at -17.5 (one seed).
 """
 
 

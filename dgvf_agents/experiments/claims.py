@@ -153,9 +153,8 @@ def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[np.ndarray]
 
     Seeds count for which a processor has all settings, a seed once.
     """
-    experiment = EXPERIMENTS.get(claim.experiment)
-    known = {one.label: one for one in experiment.compared(world, records)} if experiment else {}
-    if not set(claim.settings) <= set(known):  # not known, or not yet
+    known = {one.label: one for one in EXPERIMENTS[claim.experiment].compared(world, records)}
+    if not set(claim.settings) <= set(known):  # not yet
         return []
     strata, used = list[np.ndarray](), set[int]()
     scales = claim.measure != "solved" and reference_of(world).random is not None

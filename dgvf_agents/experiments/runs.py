@@ -254,7 +254,7 @@ def _train(cells: Sequence[Cell], alone: bool) -> None:
             "world": cell.setting.world,
             "setting": cell.setting.name,
             "seed": cell.seed,
-            "processor": " + ".join([*names, *filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])]),
+            "processor": " + ".join(names),
             "code": origin.code or "",
             "core_seconds": share,
             "steps": steps,
@@ -288,6 +288,7 @@ def train_reference(config: TrainConfig, path: Path) -> None:
 def cell_process(cells: Sequence[Cell]) -> None:
     """`run_cells` as the entry of a new process, whose output goes to the log file of the first cell."""
     os.setsid()  # the sweep handles an interrupt from the keyboard
+    os.environ.update(cells[0].setting.variables)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     cells[0].folder.parent.mkdir(parents=True, exist_ok=True)
     with cells[0].beside("log").open("ab", buffering=0) as file:  # of child processes, too
@@ -476,7 +477,7 @@ def _kind(cell: Cell) -> Any:
     """Equal for cells that a population can train at once: their numbers may differ."""
     if not _gains(cell.config):
         return cell
-    fields = {**dataclasses.asdict(cell.config), "seed": None, "questions_from": None}
+    fields = {**dataclasses.asdict(cell.config), "seed": None, "questions_from": None, **cell.setting.variables}
     numbers = {name for name, one in hyperparameters().items() if one.kind == "number"}
     return repr({name: value is None if name in numbers else value for name, value in fields.items()})
 

@@ -256,7 +256,7 @@ class Setting:
     label: str
     """Name in an experiment, unique on its world."""
     changes: tuple[tuple[str, Any], ...] = ()
-    """Fields of `TrainConfig` and their values."""
+    """Fields of `TrainConfig`, or environment variables of the run's process in capitals, and their values."""
     source: Setting | None = None
     """The setting whose questions its runs take, seed by seed; see `TrainConfig.questions_from`."""
 
@@ -265,13 +265,18 @@ class Setting:
 
         A run on the questions of another has a seed of its own: its agent starts as no run that discovered questions.
         """
-        fields = dict(self.changes)
+        fields = {name: value for name, value in self.changes if name not in self.variables}
         if self.source is not None:
             source, own = (f"{setting.folder_name}/seed-{seed}" for setting in (self.source, self))
             fields["questions_from"] = Path(os.path.relpath(source, own)).as_posix()
             seed += FRESH_SEED
         recorded = {name: fields[name] for name in ("compile", "evaluate_every") if name in fields and not scale.tiny}
         return dataclasses.replace(scale.apply(dataclasses.replace(self.preset, **fields)), **recorded, seed=seed)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables among the changes."""
+        return {name: str(value) for name, value in self.changes if name.isupper()}
 
     @property
     def preset(self) -> TrainConfig:
@@ -291,7 +296,7 @@ class Setting:
     def name(self) -> str:
         """Method and differences from the preset: equal settings of two experiments share their runs."""
         usual = self.preset
-        changed = [(name, value) for name, value in sorted(self.changes) if getattr(usual, name) != value]
+        changed = [(name, value) for name, value in sorted(self.changes) if getattr(usual, name, None) != value]
         changes = [f",{name}={str(value).replace('/', '%2F')}" for name, value in changed]
         source = "" if self.source is None else f",questions={self.source.name}"
         method = self.method if usual.algorithm != "ppo" else "ppo" if self.method == "a2c" else f"ppo-{self.method}"

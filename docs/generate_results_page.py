@@ -6,10 +6,12 @@ With `--check`, fail unless the committed pages are up to date.
 from __future__ import annotations
 
 import inspect
+import statistics
 from pathlib import Path
 
 import pandas as pd
 from generated import DOCS, main, table
+from matplotlib.figure import Figure
 
 from dgvf_agents.experiments import claims
 from dgvf_agents.experiments.catalog import (
@@ -20,10 +22,12 @@ from dgvf_agents.experiments.catalog import (
     PPO_COEFFICIENTS,
     TRIAL_SEED,
 )
+from dgvf_agents.experiments.figures import COLORS, NAMES, save
 from dgvf_agents.experiments.records import read_records, tables_of
 from dgvf_agents.experiments.reproduce import draw
 from dgvf_agents.experiments.settings import PPO_TASKS, REFERENCES
 from dgvf_agents.experiments.statistics import fraction_estimate
+from dgvf_agents.train.recorder import GRAY, dress
 
 RESULTS = DOCS / "results"
 STORE = RESULTS / "records"
@@ -38,6 +42,7 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{verdicts}": _verdicts(findings, records),
         "{solved}": _solved(records),
         "{figures}": _figures(findings, redraw),
+        "{gains}": _gains(records, redraw),
         "{cost}": _cost(records),
         "{exploratory}": _exploratory(),
         "{own tasks}": _own_tasks(),
@@ -125,6 +130,50 @@ def _figures(findings: list[claims.Finding], redraw: bool) -> str:
         picture = (draw(name, STORE) if redraw else STORE / f"{name}.png").relative_to(DOCS)
         shown.append(f"**`{name}`**: {summary}\n\n![{summary}]({picture})")
     return "\n\n".join(shown) or "None yet."
+
+
+def _gains(records: pd.DataFrame, redraw: bool) -> str:
+    """Processor time and gain in final return of each auxiliary task beside none, with their picture."""
+    picture, title = STORE / "cost.png", "What auxiliary tasks cost and gain"
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes, rows = figure.add_subplot(), []
+    for name, marker in zip(_JOINT, "osD", strict=True):
+        for method in ("random", "reward-prediction", "discovered"):
+            worlds = EXPERIMENTS[name].worlds
+            compared = claims.Claim("", "", name, worlds, (method, "none"), "final", "difference", 0.0, 2)
+            gain = claims.findings(records, [compared])[0].effect
+            if gain is None:
+                continue
+            time = _time_ratio(compared, records)
+            rows.append((f"`{name}`", NAMES[method], f"{time:.1f}", str(gain)))
+            errors = [[gain.value - gain.low], [gain.high - gain.value]]
+            label = f"{NAMES[method]}, {name}"
+            axes.errorbar(time, gain.value, errors, fmt=marker, color=COLORS[method], capsize=3, label=label)
+    if not rows:
+        return "Nothing yet."
+    axes.axhline(0.0, color=GRAY, linewidth=1.0, linestyle=":", label=NAMES["none"])
+    axes.set(xlabel="processor time, as a multiple of no auxiliary task", ylabel="gain in normalized return")
+    dress(axes, logarithmic=False)
+    axes.legend(frameon=False, fontsize=8)
+    if redraw:
+        save(figure, picture)
+    shown = table(("Experiment", "Auxiliary task", "Time", "Gain"), rows, (2,))
+    return f"{shown}\n\n![{title}]({picture.relative_to(DOCS)})"
+
+
+_JOINT = ("joint", "own-tasks", "ppo-tasks")
+"""Experiments whose encoders the main task trains, too."""
+
+
+def _time_ratio(compared: claims.Claim, records: pd.DataFrame) -> float:
+    """The ratio of two settings' mean processor times; the geometric mean over worlds and processors that have both."""
+    ratios = []
+    for world in compared.worlds:
+        names = {one.label: one.name for one in EXPERIMENTS[compared.experiment].compared(world, records)}
+        own = records[(records["world"] == world) & (records["seed"] < TRIAL_SEED)]
+        times = own.pivot_table("core_seconds", "processor", "setting")
+        ratios += list((times[names[compared.settings[0]]] / times[names[compared.settings[1]]]).dropna())
+    return statistics.geometric_mean(ratios)
 
 
 def _cost(records: pd.DataFrame) -> str:

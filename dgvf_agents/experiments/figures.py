@@ -53,7 +53,7 @@ def draw_runs(table: pd.DataFrame, path: Path, figure: Figure = "curves", title:
         else:
             _draw_curves(axes, rows)
         _dress(axes, world, rows, part if figure == "curves" else "")
-    _save(canvas, path)
+    save(canvas, path)
 
 
 def _draw_curves(axes: Axes, rows: pd.DataFrame) -> None:
@@ -122,7 +122,7 @@ def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _save(figure: figures.Figure, path: Path) -> None:
+def save(figure: figures.Figure, path: Path) -> None:
     """PNG for pages, and PDF beside it for print, with fonts that publishers take."""
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=130)

@@ -66,7 +66,6 @@ def pages(redraw: bool) -> dict[Path, str]:
 
 
 def _verdicts(findings: list[claims.Finding], records: pd.DataFrame) -> str:
-    known = set(records["world"])
     rows = [
         (
             finding.claim.key,
@@ -74,15 +73,25 @@ def _verdicts(findings: list[claims.Finding], records: pd.DataFrame) -> str:
             f"**{finding.verdict}**" if finding.verdict != "untested" else finding.verdict,
             "" if finding.effect is None else str(finding.effect),
             f"{min(finding.seeds.values())} of {finding.claim.seeds}",
-            ", ".join(
-                f"[{world}](results/records/{world.replace('/', '~')}.csv)"
-                for world in finding.claim.worlds
-                if world in known
-            ),
+            _runs(finding.claim, records),
         )
         for finding in findings
     ]
     return table(("", "Claim", "Verdict", "Effect", "Seeds", "Runs"), rows)
+
+
+def _runs(claim: claims.Claim, records: pd.DataFrame) -> str:
+    """Links to the files with runs of a claim, numbered where there are many."""
+    known = {f"{row.world}/{row.setting}" for row in records.itertuples()}
+    worlds = [
+        world
+        for world in claim.worlds
+        for one in EXPERIMENTS[claim.experiment].compared(world, records)
+        if one.label in claim.settings and one.folder_name in known
+    ]
+    files = {world: f"results/records/{world.replace('/', '~')}.csv" for world in worlds}
+    names = files if len(files) <= 2 else range(1, len(files) + 1)
+    return " ".join(f"[{name}]({file})" for name, file in zip(names, files.values(), strict=True))
 
 
 _MEASURES = {"solved": "fraction of seeds solved", "final": "final return", "area": "mean return over the run"}
@@ -123,13 +132,16 @@ def _solved(records: pd.DataFrame) -> str:
 
 
 def _figures(findings: list[claims.Finding], redraw: bool) -> str:
-    """The figures of experiments of which a claim is decided."""
-    shown = []
+    """The figures of experiments of which a claim is decided: the paper's, and links to the others."""
+    shown, linked = list[str](), list[str]()
     for name in dict.fromkeys(one.claim.experiment for one in findings if one.verdict != "untested"):
         summary = EXPERIMENTS[name].summary
         picture = (draw(name, STORE) if redraw else STORE / f"{name}.png").relative_to(DOCS)
-        shown.append(f"**`{name}`**: {summary}\n\n![{summary}]({picture})")
-    return "\n\n".join(shown) or "None yet."
+        if name in ("figure-2", "figure-5", "joint"):
+            shown.append(f"**`{name}`**: {summary}\n\n![{summary}]({picture})")
+        else:
+            linked.append(f"[`{name}`]({picture})")
+    return "\n\n".join([*shown, *([f"Further figures: {', '.join(linked)}."] if linked else [])])
 
 
 def _gains(records: pd.DataFrame, redraw: bool) -> str:
@@ -151,7 +163,8 @@ def _gains(records: pd.DataFrame, redraw: bool) -> str:
             axes.errorbar(time, gain.value, errors, fmt=marker, color=COLORS[method], capsize=3, label=label)
     if not rows:
         return "Nothing yet."
-    axes.axhline(0.0, color=GRAY, linewidth=1.0, linestyle=":", label=NAMES["none"])
+    axes.plot(1.0, 0.0, "*", color=COLORS["none"], markersize=10, label=NAMES["none"])
+    axes.axhline(0.0, color=GRAY, linewidth=1.0, linestyle=":")
     axes.set(xlabel="processor time, as a multiple of no auxiliary task", ylabel="gain in normalized return")
     dress(axes, logarithmic=False)
     axes.legend(frameon=False, fontsize=8)
@@ -177,13 +190,22 @@ def _time_ratio(compared: claims.Claim, records: pd.DataFrame) -> float:
 
 
 def _cost(records: pd.DataFrame) -> str:
-    if records.empty:
-        return "No run has a record yet."
-    groups = records.groupby(["world", "processor"])["core_seconds"].agg(["size", "sum"]).reset_index()
+    """Processor time by experiment, of each run where it first comes."""
+    owners = dict[str, str]()
+    for name, experiment in EXPERIMENTS.items():
+        for world in experiment.worlds:
+            trials = [one for search in experiment.searches(world) for of in search.candidates for one in of]
+            for one in (*experiment.compared(world, records), *trials):
+                owners.setdefault(one.folder_name, name)
+    owned = records.assign(experiment=(records["world"] + "/" + records["setting"]).map(owners).fillna("others"))
+    found = owned.groupby(["experiment", "processor"], sort=False)["core_seconds"].agg(["size", "sum"]).reset_index()
     rows = [
-        (row.world, row.processor, str(row.size), f"{row.sum / 3600:.1f}") for row in groups.itertuples(index=False)
+        (f"`{row.experiment}`", row.processor, str(row.size), f"{row.sum / 3600:.1f}")
+        for row in found.sort_values(
+            "experiment", key=lambda names: names.map([*EXPERIMENTS, "others"].index)
+        ).itertuples()
     ]
-    return table(("World", "Processor", "Runs", "Core hours"), rows, right=(2, 3))
+    return table(("Experiment", "Processor", "Runs", "Core hours"), rows, right=(2, 3))
 
 
 def _exploratory() -> str:

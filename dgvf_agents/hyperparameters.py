@@ -140,8 +140,7 @@ class Hyperparameters:
     """Convention of RMSProp: `"pytorch"`: ε outside the square root, initial second moment 0; `"tensorflow"`: ε inside
     the square root, initial second moment 1, as in IMPALA. The paper does not say."""
     rms_prop_eps: float = _number(1e-5, check_positive, impala=0.1, agents=_WITH_RMS_PROP)
-    """ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari). PyTorch's √s + ε is √(s + ε²) here, which differs by
-    a factor of at most √2 and can be differentiated at s = 0."""
+    """ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari)."""
     rms_prop_decay: float = _structure(0.99, check_fractions_below_one, agents=_WITH_RMS_PROP)
     """Decay of RMSProp's second moment (paper: 0.99)."""
     loss_reduction: LossReduction = _structure("mean", _one_of(LossReduction), impala="sum", agents=_WITH_RMS_PROP)

@@ -278,7 +278,7 @@ def inner_update(s: Settings, inner: Inner, eta: Params, batch: Batch) -> Inner:
 
     gradient = jax.grad(loss)(inner.theta, stop_gradient_inputs(inner.theta, batch))
     moment = {name: 0.99 * inner.moment[name] + 0.01 * g**2 for name, g in gradient.items()}
-    steps = {name: g * jax.lax.rsqrt(moment[name] + 1e-10) for name, g in gradient.items()}
+    steps = {name: g / (jnp.sqrt(jnp.maximum(moment[name], 1e-37)) + 1e-5) for name, g in gradient.items()}
     return Inner({name: value - s.learning_rate * steps[name] for name, value in inner.theta.items()}, moment)
 
 

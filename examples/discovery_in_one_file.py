@@ -179,9 +179,9 @@ def inner_update(theta: Params, moment: Params, eta: Params, batch: Batch, setti
 
 
 def rms_prop(theta: Params, gradient: Params, moment: Params, learning_rate: float) -> tuple[Params, Params]:
-    """s ← 0.99 s + 0.01 g², θ ← θ - α′ g / √(s + ε²), ε = 1e-5. PyTorch's √s + ε has no derivative at s = 0."""
+    """s ← 0.99 s + 0.01 g², θ ← θ - α′ g / (√s + ε), ε = 1e-5. At s = 0, √s would have an infinite derivative."""
     moment = {name: 0.99 * moment[name] + 0.01 * g**2 for name, g in gradient.items()}
-    steps = {name: g * torch.rsqrt(moment[name] + 1e-10) for name, g in gradient.items()}
+    steps = {name: g / (moment[name].clamp(min=1e-37).sqrt() + 1e-5) for name, g in gradient.items()}
     return {name: value - learning_rate * steps[name] for name, value in theta.items()}, moment
 
 

@@ -222,6 +222,12 @@ class Rule(NamedTuple):
     decay: float = 0.6
     beta1: float = 0.8
     beta2: float = 0.7
+    outside: bool = True
+
+
+def root(s: Tensor) -> Tensor:
+    """√s, whose derivative at 0 is taken as 0."""
+    return torch.where(s == 0.0, s, torch.sqrt(torch.where(s == 0.0, 1.0, s)))
 
 
 def optimizer_step(rule: Rule, theta: Params, g: Params, old: Statistics) -> tuple[Params, Statistics]:
@@ -229,18 +235,19 @@ def optimizer_step(rule: Rule, theta: Params, g: Params, old: Statistics) -> tup
     if rule.kind == "sgd":
         return {k: theta[k] - rule.learning_rate * g[k] for k in theta}, old
     if rule.kind == "rmsprop":
-        # s ← ρ s + (1 - ρ) g²,   θ ← θ - α′ g / √(s + ε)
+        # s ← ρ s + (1 - ρ) g²,   θ ← θ - α′ g / √(s + ε), or g / (√s + √ε)
         s = {k: rule.decay * old.second[k] + (1 - rule.decay) * g[k] ** 2 for k in theta}
-        new = {k: theta[k] - rule.learning_rate * g[k] / torch.sqrt(s[k] + rule.epsilon) for k in theta}
+        inside, outside = (0.0, rule.epsilon**0.5) if rule.outside else (rule.epsilon, 0.0)
+        new = {k: theta[k] - rule.learning_rate * g[k] / (root(s[k] + inside) + outside) for k in theta}
         return new, Statistics(old.steps + 1, old.first, s)
-    # m ← β₁ m + (1 - β₁) g,   v ← β₂ v + (1 - β₂) g²,   θ ← θ - α′ (m / (1 - β₁ⁿ)) / √(v / (1 - β₂ⁿ) + ε²)
+    # m ← β₁ m + (1 - β₁) g,   v ← β₂ v + (1 - β₂) g²,   θ ← θ - α′ (m / (1 - β₁ⁿ)) / (√(v / (1 - β₂ⁿ)) + ε)
     n = old.steps + 1
     m = {k: rule.beta1 * old.first[k] + (1 - rule.beta1) * g[k] for k in theta}
     v = {k: rule.beta2 * old.second[k] + (1 - rule.beta2) * g[k] ** 2 for k in theta}
     new = {}
     for k in theta:
         m_hat, v_hat = m[k] / (1 - rule.beta1**n), v[k] / (1 - rule.beta2**n)
-        new[k] = theta[k] - rule.learning_rate * m_hat / torch.sqrt(v_hat + rule.epsilon**2)
+        new[k] = theta[k] - rule.learning_rate * m_hat / (root(v_hat) + rule.epsilon)
     return new, Statistics(n, m, v)
 
 

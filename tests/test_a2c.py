@@ -19,7 +19,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, DGVFPPO, DGVFImpala
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.core.flat import builder, template
 from dgvf_agents.core.vjp import PullBack, vjp
@@ -41,6 +41,21 @@ def test_every_task_trains_and_moves_the_encoder(task: str) -> None:
         assert torch.isfinite(parameter).all(), name
         assert not torch.equal(parameter, before[name]), name
     assert model.meta_updates == (6 if task == "discovered" else 0)  # batches 4, 7, … complete the unrolls
+
+
+@pytest.mark.parametrize("task", ["discovered", "random", "reward-prediction"])
+@pytest.mark.parametrize("kind", [DGVFA2C, DGVFPPO, DGVFImpala])
+def test_an_auxiliary_task_without_weight_changes_nothing(kind: Any, task: str) -> None:
+    """Random draws, optimizer and clipping are those of an agent without a task."""
+    own = {"n_steps": 32, "batch_size": 16, "n_epochs": 2} if kind is DGVFPPO else {"n_steps": 4, "compile": False}
+
+    def trained(task: str) -> torch.Tensor:
+        weightless = {"auxiliary_task": task, "auxiliary_coefficient": 0.0, "unroll_length": 3, "questions": 4}
+        env = make_vec_env("CartPole-v1", 2, seed=0)
+        model = kind("MlpPolicy", env, seed=0, device="cpu", **own, **weightless)
+        return weights_of(model.learn(256))
+
+    torch.testing.assert_close(trained(task), trained("none"), rtol=0, atol=1e-6)
 
 
 ROOM = ("#" * 20, *["#" + " " * 18 + "#"] * 18, "#" * 20)

@@ -115,8 +115,7 @@ class DGVFA2C(DiscoveryAlgorithm):
                 error).
             max_grad_norm: maximum norm of inner gradients, which are clipped to it (paper: 40 on Atari); `None`: no
                 clipping.
-            rms_prop_eps: ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari). PyTorch's √s + ε is √(s + ε²)
-                here, which differs by a factor of at most √2 and can be differentiated at s = 0.
+            rms_prop_eps: ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari).
             use_rms_prop: whether to use RMSProp, as A2C does (see `rms_prop`), or Adam with ε = 1e-5. `optimizer_class`
                 in `policy_kwargs` takes precedence.
             use_sde: whether to use generalized state-dependent exploration (gSDE), for continuous actions.

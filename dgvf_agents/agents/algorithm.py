@@ -201,9 +201,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self.set_random_seed(self.seed)
         self._setup_policy()
         self._distribution: ActionDistribution = distribution_for(self.action_space, self.policy.squash_output)
-        self.task = build_task(self)
-        kind = self.mixed_precision, self.task.discovers, self.storage == "recompute", self.learners
-        self._functions, self.answer_net = functional_policy(self.policy, self.task.num_answers, *kind)
+        with torch.random.fork_rng(devices=[]):  # the agent's own draws are the same with every task
+            self.task = build_task(self)
+            kind = self.mixed_precision, self.task.discovers, self.storage == "recompute", self.learners
+            self._functions, self.answer_net = functional_policy(self.policy, self.task.num_answers, *kind)
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
         self.compilation = compilation_of(self)
         update_functions, theta = self._update_functions(eta), self._functions.params()
@@ -274,7 +275,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             network=self._functions,
             distribution=self._distribution,
             task=self.task,
-            optimizer=self._optimizer if self.task.discovers or self.inner_optimizer else self._optimizer.plain,
+            optimizer=self._optimizer,
             numbers=self._numbers(),
             targets=self._targets(),
             averaging=self._group,

@@ -223,9 +223,6 @@ def inner_optimizer_for(
 ) -> Optimizer:
     """The differentiable optimizer of the inner update for a policy's `optimizer_class` and `optimizer_kwargs`.
 
-    Of `RMSprop`, `Adam` and `AdamW`, ε moves into the root, squared, where a meta-gradient passes: √v + ε has an
-    infinite derivative in v at 0, and √(v + ε²) is the same number for v far from ε² on either side.
-
     Raises:
         ValueError: there is none; the message says which there are.
     """

@@ -33,11 +33,6 @@ DISCOUNT_HEAD = "discounts."
 class Optimizer(ABC):
     """A rule that turns gradients into new parameters."""
 
-    @property
-    def plain(self) -> Optimizer:
-        """The rule for steps that no meta-gradient passes through."""
-        return self
-
     @abstractmethod
     def init(self, params: Params) -> OptimizerState:
         """The statistics before the first step."""
@@ -73,33 +68,26 @@ class SGD(Optimizer):
 @final
 @dataclass(frozen=True)
 class RMSProp(Optimizer):
-    """s ← ρ s + (1 - ρ) g², θ ← θ - α′ g / √(s + ε).
+    """s ← ρ s + (1 - ρ) g², θ ← θ - α′ g / (√s + √ε), or θ ← θ - α′ g / √(s + ε).
 
-    Two conventions are in use, and both have this form: `RMSProp.pytorch` and `RMSProp.tensorflow`. The defaults are
-    PyTorch's with ε = 1e-5, as in Stable-Baselines3's A2C.
+    Two conventions are in use: `RMSProp.pytorch` and `RMSProp.tensorflow`. The defaults are PyTorch's with √ε = 1e-5,
+    as in Stable-Baselines3's A2C. The derivative of √s at 0, where g = 0, is taken as 0.
     """
 
     decay: float = 0.99
     """ρ in [0, 1)."""
     epsilon: float = 1e-10
-    """ε > 0, inside the root."""
+    """ε > 0."""
     differentiable_moment: bool = True
     """Whether the meta-gradient passes through s; if false, the denominator is a constant."""
     initial_moment: float = 0.0
     """s before the first step, ≥ 0."""
-    epsilon_outside: bool = False
-    """Whether √ε is outside the root, as in PyTorch: g / (√s + √ε), which has an infinite derivative in s at 0."""
-
-    @property
-    def plain(self) -> RMSProp:
-        return dataclasses.replace(self, epsilon_outside=self.initial_moment == 0.0)
+    epsilon_outside: bool = True
+    """Whether √ε is added to √s, or ε to s."""
 
     @classmethod
     def pytorch(cls, epsilon: float = 1e-5, decay: float = 0.99) -> RMSProp:
-        """The rule of `torch.optim.RMSprop`, with initial s = 0 and ε² inside the root; `plain` has ε outside.
-
-        √(s + ε²) agrees with √s + ε if s is much larger or much smaller than ε², and is smaller by at most a factor
-        of √2, at s = ε².
+        """The rule of `torch.optim.RMSprop`, with initial s = 0 and ε outside the root.
 
         Args:
             epsilon: PyTorch's `eps` > 0, in units of a gradient.
@@ -118,7 +106,7 @@ class RMSProp(Optimizer):
             epsilon: ε > 0, in units of a squared gradient.
             decay: ρ in [0, 1).
         """
-        return cls(decay, epsilon, initial_moment=1.0)
+        return cls(decay, epsilon, initial_moment=1.0, epsilon_outside=False)
 
     def __post_init__(self) -> None:
         check_fractions_below_one(decay=self.decay)
@@ -142,7 +130,7 @@ class RMSProp(Optimizer):
         moment = {k: self.decay * old[k] + (1.0 - self.decay) * gradients[k] * gradients[k] for k in params}
         scale = moment if self.differentiable_moment else {k: m.detach() for k, m in moment.items()}
         if self.epsilon_outside:
-            inverse = {k: 1.0 / (m.sqrt() + epsilon**0.5) for k, m in scale.items()}
+            inverse = {k: 1.0 / (_root(m) + epsilon**0.5) for k, m in scale.items()}
         else:
             inverse = {k: torch.rsqrt(m + epsilon) for k, m in scale.items()}
         new = {k: p - learning_rate * gradients[k] * inverse[k] for k, p in params.items()}
@@ -152,7 +140,7 @@ class RMSProp(Optimizer):
 @final
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam with ε² inside the root: θ ← θ - α′ m̂ / √(v̂ + ε²)."""
+    """θ ← θ - α′ m̂ / (√v̂ + ε). The derivative of √v̂ at 0, where m̂ = 0, is taken as 0."""
 
     beta1: float = 0.9
     """Decay of the first moment in [0, 1)."""
@@ -162,12 +150,6 @@ class Adam(Optimizer):
     """ε > 0."""
     weight_decay: float = 0.0
     """λ ≥ 0, decoupled weight decay (AdamW): θ also shrinks by α′ λ θ."""
-    epsilon_outside: bool = False
-    """Whether ε is outside the root, as in PyTorch: m̂ / (√v̂ + ε), which has an infinite derivative in v̂ at 0."""
-
-    @property
-    def plain(self) -> Adam:
-        return dataclasses.replace(self, epsilon_outside=True)
 
     def __post_init__(self) -> None:
         check_fractions_below_one(beta1=self.beta1, beta2=self.beta2)
@@ -204,11 +186,15 @@ class Adam(Optimizer):
         new = {}
         for k, p in params.items():
             corrected = second[k] / correction2
-            root = 1 / (corrected.sqrt() + epsilon) if self.epsilon_outside else torch.rsqrt(corrected + epsilon**2)
             decayed = p - learning_rate * self.weight_decay * p if self.weight_decay else p
-            new[k] = decayed - learning_rate * first[k] / correction1 * root
+            new[k] = decayed - learning_rate * first[k] / correction1 / (_root(corrected) + epsilon)
         corrections = {"beta1": correction1, "beta2": correction2}
         return new, {"first_moment": first, "second_moment": second, "corrections": corrections}
+
+
+def _root(moment: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """√s up to the smallest normal number, with a finite derivative: 0 at s = 0."""
+    return moment.clamp_min(torch.finfo(moment.dtype).tiny).sqrt()
 
 
 def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:
@@ -271,7 +257,7 @@ def optimizer_for_means(optimizer: Optimizer, num_samples: int) -> Optimizer:
     """The optimizer whose steps along a mean's gradient g equal `optimizer`'s steps along the sum's gradient, N g.
 
     RMSProp's are N g / √(s + ε), with s ← ρ s + (1 - ρ) N² g². Dividing by N gives g / √(s′ + ε/N²) with s′ = s / N²,
-    so s′ ← ρ s′ + (1 - ρ) g², and initially s′ = s / N².
+    so s′ ← ρ s′ + (1 - ρ) g², and initially s′ = s / N². With √ε outside the root the same holds.
 
     Args:
         optimizer: for gradients of sums; RMSProp or Adam, unless N = 1.

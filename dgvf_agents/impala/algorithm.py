@@ -175,8 +175,7 @@ class DGVFImpala(DiscoveryAlgorithm):
                 clipping.
             rms_prop: convention of RMSProp: `"pytorch"`: ε outside the square root, initial second moment 0;
                 `"tensorflow"`: ε inside the square root, initial second moment 1, as in IMPALA. The paper does not say.
-            rms_prop_eps: ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari). PyTorch's √s + ε is √(s + ε²)
-                here, which differs by a factor of at most √2 and can be differentiated at s = 0.
+            rms_prop_eps: ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari).
             rms_prop_decay: decay of RMSProp's second moment (paper: 0.99).
             loss_reduction: losses that `max_grad_norm`, the maximum norms of meta-gradients, `meta_skip_norm` and the ε
                 of both optimizers refer to: `"mean"` over time and batch, or `"sum"` as in IMPALA. The learner's

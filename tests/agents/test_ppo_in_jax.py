@@ -102,7 +102,8 @@ def adam_step(state: Any, batch: Batch, targets: Any, index: Any, joint: bool) -
     gradient = {name: value * jnp.minimum(1.0, MAX_NORM / norm) for name, value in gradient.items()}
     first = {name: BETA1 * first[name] + (1 - BETA1) * value for name, value in gradient.items()}
     second = {name: BETA2 * second[name] + (1 - BETA2) * value**2 for name, value in gradient.items()}
-    corrected = {name: jnp.sqrt(second[name] / (1 - BETA2 ** (n + 1)) + EPSILON**2) for name in theta}
+    unbiased = {name: jnp.maximum(second[name] / (1 - BETA2 ** (n + 1)), 1e-300) for name in theta}
+    corrected = {name: jnp.sqrt(unbiased[name]) + EPSILON for name in theta}
     theta = {name: theta[name] - RATE * first[name] / (1 - BETA1 ** (n + 1)) / corrected[name] for name in theta}
     return theta, first, second, n + 1
 

@@ -89,7 +89,8 @@ def test_two_unrolls_are_those_of_the_transcription(mode: str, questions: str, c
     for value in start.second_moments.values():
         torch.testing.assert_close(value, torch.full_like(value, initial))
     slow = Summed(
-        gvf_loss(None), Rule("rmsprop", 7e-3, epsilon=epsilon, decay=0.99), convention=convention, encoder_mode=mode,
+        gvf_loss(None), Rule("rmsprop", 7e-3, epsilon=epsilon, decay=0.99, outside=initial == 0.0),
+        convention=convention, encoder_mode=mode,
         max_gradient_norm=2.0, discount=0.99, value_weight=0.25, entropy_weight=0.01, auxiliary_coefficient=0.1,
         shared_questions=questions == "shared",
     )  # fmt: skip

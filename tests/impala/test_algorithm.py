@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def test_the_defaults_are_the_paper_s_table() -> None:
     rule, settings = model.learner.functions.rule, model.learner.settings
     assert rule.targets == VTraceTargets(1.0, 1.0)
     assert rule.numbers.max_grad_norm == 40.0 / samples
-    assert rule.optimizer == RMSProp(0.99, 0.1 / samples**2, initial_moment=1 / samples**2)
+    assert rule.optimizer == RMSProp(0.99, 0.1 / samples**2, initial_moment=1 / samples**2, epsilon_outside=False)
     assert settings.meta_max_grad_norm == 1.0 / samples
     assert settings.meta_max_discount_grad_norm == 10.0 / samples
     assert settings.meta_skip_norm == 1e6 / samples
@@ -60,7 +61,7 @@ def test_the_defaults_are_the_paper_s_table() -> None:
     ("changes", "optimizer"),
     [
         ({"rms_prop": "pytorch", "rms_prop_eps": 0.01, "rms_prop_decay": 0.9}, RMSProp(0.9, 0.01**2)),
-        ({"rms_prop_decay": 0.8}, RMSProp(0.8, 0.1, initial_moment=1.0)),
+        ({"rms_prop_decay": 0.8}, RMSProp.tensorflow(0.1, 0.8)),
         ({"inner_optimizer": RMSProp(0.9, 0.2, initial_moment=0.0)}, RMSProp(0.9, 0.2)),
         ({"inner_optimizer": Adam(epsilon=1e-3)}, Adam(epsilon=1e-3)),
         ({"policy_kwargs": {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"eps": 0.3}}}, None),
@@ -71,13 +72,12 @@ def test_epsilon_and_the_initial_moment_are_chosen_explicitly(
 ) -> None:
     means, sums = (small_model(loss_reduction=reduction, **changes) for reduction in ("mean", "sum"))
     found, converted = (model.learner.functions.rule.optimizer for model in (means, sums))
-    assert found == (optimizer or RMSProp(0.99, 0.3, initial_moment=1.0))
+    assert found == (optimizer or RMSProp.tensorflow(0.3))
     if isinstance(found, Adam):
         assert converted == Adam(epsilon=found.epsilon / BATCH)
     else:
-        assert converted == RMSProp(
-            found.decay, found.epsilon / BATCH**2, initial_moment=found.initial_moment / BATCH**2
-        )
+        epsilon, moment = found.epsilon / BATCH**2, found.initial_moment / BATCH**2
+        assert converted == dataclasses.replace(found, epsilon=epsilon, initial_moment=moment)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

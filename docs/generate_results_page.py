@@ -167,7 +167,7 @@ def _gains(records: pd.DataFrame, redraw: bool) -> str:
     axes.axhline(0.0, color=GRAY, linewidth=1.0, linestyle=":")
     axes.set(xlabel="processor time, as a multiple of no auxiliary task", ylabel="gain in normalized return")
     dress(axes, logarithmic=False)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(loc="upper center", frameon=False, fontsize=8)
     if redraw:
         save(figure, picture)
     shown = table(("Experiment", "Auxiliary task", "Time", "Gain"), rows, (2,))

@@ -130,7 +130,7 @@ class RMSProp(Optimizer):
         moment = {k: self.decay * old[k] + (1.0 - self.decay) * gradients[k] * gradients[k] for k in params}
         scale = moment if self.differentiable_moment else {k: m.detach() for k, m in moment.items()}
         if self.epsilon_outside:
-            inverse = {k: 1.0 / (_root(m) + epsilon**0.5) for k, m in scale.items()}
+            inverse = {k: 1.0 / (root(m) + epsilon**0.5) for k, m in scale.items()}
         else:
             inverse = {k: torch.rsqrt(m + epsilon) for k, m in scale.items()}
         new = {k: p - learning_rate * gradients[k] * inverse[k] for k, p in params.items()}
@@ -187,14 +187,9 @@ class Adam(Optimizer):
         for k, p in params.items():
             corrected = second[k] / correction2
             decayed = p - learning_rate * self.weight_decay * p if self.weight_decay else p
-            new[k] = decayed - learning_rate * first[k] / correction1 / (_root(corrected) + epsilon)
+            new[k] = decayed - learning_rate * first[k] / correction1 / (root(corrected) + epsilon)
         corrections = {"beta1": correction1, "beta2": correction2}
         return new, {"first_moment": first, "second_moment": second, "corrections": corrections}
-
-
-def _root(moment: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """√s up to the smallest normal number, with a finite derivative: 0 at s = 0."""
-    return moment.clamp_min(torch.finfo(moment.dtype).tiny).sqrt()
 
 
 def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:
@@ -202,7 +197,7 @@ def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:
     return root(torch.stack([(t * t).sum() for t in tensors.values()]).sum())
 
 
-def root(square: Float[Tensor, ""]) -> Float[Tensor, ""]:
+def root(square: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """The square root. Its gradient at zero is zero; NaN stays NaN."""
     nonzero = square != 0  # true for NaN
     return torch.where(nonzero, torch.sqrt(torch.where(nonzero, square, 1.0)), 0.0)

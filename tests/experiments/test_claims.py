@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from dgvf_agents.experiments.records import (
 )
 from dgvf_agents.experiments.settings import MINATAR, reference_of
 from dgvf_agents.train.config import METHODS
+from tests import recomputation
 
 NONE = read_records(Path("/nowhere"))
 PUDDLE = "puddle-world"
@@ -119,14 +119,23 @@ def test_a_level_has_the_exact_interval_over_worlds(tmp_path: Path) -> None:
     assert finding(tmp_path / "some", records({"discovered": (8, 10)}), level).verdict == "inconclusive"
 
 
-def test_an_independent_look_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs"))
-    script = importlib.import_module("recompute_results")
+def test_an_independent_look_finds_the_same_runs(tmp_path: Path) -> None:
     found = [*records({"discovered": (7, 10)}), record("random", 200, -900.0, -50.0, -44.0, -44.0, -44.0, -44.0)]
     runs = tables_of(EXPERIMENTS["figure-2"].settings(PUDDLE), table(tmp_path, found))
     ours = runs.groupby("label")[["solved", "final"]].agg({"solved": "sum", "final": "mean"})
-    theirs = script.recompute(tmp_path).set_index("setting")[["solved", "final"]]
+    theirs = recomputation.recompute(tmp_path).set_index("setting")[["solved", "final"]]
     pd.testing.assert_frame_equal(theirs, ours, check_names=False, check_dtype=False)
+
+
+def test_an_independent_look_finds_the_same_effects() -> None:
+    store = Path(__file__).parents[2] / "docs" / "results" / "records"
+    theirs = recomputation.effects(recomputation.read(store)).sort_values("effect").groupby("claim").first()
+    ours = {one.claim.key: one.effect for one in findings(read_records(store))}
+    known = theirs.loc[theirs.index.isin(ours)]
+    assert len(known) == 5
+    for claim, effect, low, high in known[["effect", "low", "high"]].itertuples():
+        assert effect == pytest.approx(ours[claim].value, abs=1e-9)
+        assert (low, high) == pytest.approx(ours[claim][1:], abs=0.03)
 
 
 def test_records_keep_their_numbers_and_are_added_once(tmp_path: Path) -> None:

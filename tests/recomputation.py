@@ -49,38 +49,49 @@ def effects(runs: pd.DataFrame) -> pd.DataFrame:
     for claim, (shorter, settings) in figures.items():
         rooms = [",".join([name, *sorted([*changes, *shorter])]) for name, *changes in (x.split(",") for x in settings)]
         rows += _effects(claim, runs, {"puddle-world": settings, "collect-objects": rooms}, "solved")
-    for name, task in {"own-tasks.1": "discovered", "random": "random", "prediction": "reward-prediction"}.items():
-        settings = [f"{task},auxiliary_coefficient=0.0001", "none"]
-        rows += _effects(name, runs, dict.fromkeys(TASKS.index[:11], settings), "normalized")
+    for setting in sorted(one for one in set(runs["setting"]) if one.endswith("auxiliary_weighting=fixed")):
+        claim = "own-tasks.1" if setting.startswith("discovered") else setting
+        rows += _effects(claim, runs, dict.fromkeys(TASKS.index[:11], [setting, "none"]), "normalized")
     return pd.DataFrame(rows, columns=["claim", "other", "effect", "low", "high"])
 
 
 def _effects(claim: str, runs: pd.DataFrame, names: dict[str, list[str]], measure: str) -> list[tuple]:
-    """Over seeds that one processor has in all settings; the bootstrap stays within world and processor."""
-    statistic = _interquartile if measure == "normalized" else _means
+    """Over seeds that one processor has in all settings."""
+    compare = _interquartile if measure == "normalized" else _fractions
     strata = []
     for world, settings in names.items():
         table = runs[runs["world"] == world].pivot_table(measure, ["processor", "seed"], "setting")[settings].dropna()
         table = table[~table.index.get_level_values("seed").duplicated()]
-        strata.append([part.to_numpy().T for _, part in table.groupby("processor")])
-    rows, generator = [], np.random.default_rng(1)
-    for i, other in enumerate(next(iter(names.values()))[1:], start=1):
-        pairs = [[part[[0, i]] for part in world] for world in strata]
-        resampled = [
-            statistic([[[generator.choice(x, len(x)) for x in part] for part in world] for world in pairs])
-            for _ in range(1_000)
-        ]
-        rows.append((claim, other, statistic(pairs), *np.percentile(resampled, [2.5, 97.5])))
-    return rows
+        strata += [(part.to_numpy().T, len(part) / len(table)) for _, part in table.groupby("processor")]
+    others = list(enumerate(next(iter(names.values()))))[1:]
+    pairs = {other: [(values[[0, i]], weight / len(names)) for values, weight in strata] for i, other in others}
+    return [(claim, other, *compare(pair)) for other, pair in pairs.items()]
 
 
-def _means(strata: list) -> float:
-    return float(np.mean([np.subtract(*np.mean(np.concatenate(world, axis=1), axis=1)) for world in strata]))
+def _fractions(strata: list[tuple[np.ndarray, float]]) -> tuple[float, float, float]:
+    """Weighted difference of fractions, its interval from Wilson's of each fraction (Newcombe 1998)."""
+    z, effect, below, above = 1.959964, 0.0, 0.0, 0.0
+    for values, weight in strata:
+        p, n = values.mean(axis=1), values.shape[1]
+        center, half = p + z**2 / 2 / n, z * np.sqrt(p * (1 - p) / n + z**2 / 4 / n**2)
+        low, high = (center - half) / (1 + z**2 / n), (center + half) / (1 + z**2 / n)
+        effect += weight * (p[0] - p[1])
+        below += weight**2 * ((p[0] - low[0]) ** 2 + (high[1] - p[1]) ** 2)
+        above += weight**2 * ((high[0] - p[0]) ** 2 + (p[1] - low[1]) ** 2)
+    return effect, effect - below**0.5, effect + above**0.5
 
 
-def _interquartile(strata: list) -> float:
-    pooled = np.concatenate([part for world in strata for part in world], axis=1)
-    return float(np.subtract(*scipy.stats.trim_mean(pooled, 0.25, axis=1)))
+def _interquartile(strata: list[tuple[np.ndarray, float]]) -> tuple[float, float, float]:
+    """Difference of interquartile means of all runs; both runs of a seed are resampled together, within strata."""
+
+    def difference(parts: list[np.ndarray]) -> np.ndarray:
+        first, second = scipy.stats.trim_mean(np.concatenate(parts, axis=-1), 0.25, axis=-1)
+        return first - second
+
+    samples, generator = [values for values, _ in strata], np.random.default_rng(1)
+    resampled = [of[:, generator.integers(of.shape[1], size=(2_000, of.shape[1]))] for of in samples]
+    low, high = np.percentile(difference(resampled), [2.5, 97.5])
+    return float(difference(samples)), low, high
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The rule of every verdict: a claim has an effect, which is large if the claim ho
 matter. It is
 
 - *supported* if the effect's 95% interval lies above 0, its estimate is at least δ, and its test, if it has one, is
-  significant at 5% after Holm's correction over the claims of its experiment;
+  significant at 5% after Holm's correction over the claims of its experiment, untested ones included;
 - *contradicted* if the interval lies below δ;
 - *inconclusive* otherwise;
 - *untested* unless every setting has a record of at least `seeds` seeds on every world.
@@ -30,6 +30,7 @@ from dgvf_agents.experiments.statistics import (
     SIGNIFICANCE,
     Estimate,
     estimate,
+    fraction_difference,
     fraction_estimate,
     holm,
     improvement,
@@ -110,9 +111,9 @@ def findings(records: pd.DataFrame, claims: Sequence[Claim] = CLAIMS) -> list[Fi
         claims: those to judge; all claims of an experiment, for Holm's correction.
     """
     found = [_tested(claim, records) for claim in claims]
-    p = pd.Series([finding.p for finding in found], dtype=float).dropna()
-    adjusted = p.groupby([claims[i].experiment for i in p.index]).transform(holm)
-    found = [finding._replace(p=adjusted.get(i)) for i, finding in enumerate(found)]
+    p = pd.Series({i: finding.p for i, finding in enumerate(found) if finding.claim.effect != "level"}, dtype=float)
+    adjusted = p.fillna(1.0).groupby([claims[i].experiment for i in p.index]).transform(holm)  # of untested ones, too
+    found = [finding if finding.p is None else finding._replace(p=adjusted[i]) for i, finding in enumerate(found)]
     return [finding._replace(verdict=_verdict(finding)) for finding in found]
 
 
@@ -138,13 +139,14 @@ def _tested(claim: Claim, records: pd.DataFrame) -> Finding:
         fraction = fraction_estimate(int(solved.sum()), len(solved))
         return Finding(claim, "untested", Estimate(*(value - 0.5 for value in fraction)), None, seeds)
     weights = [len(values[0]) / seeds[world] / len(strata) for world, of in strata.items() for values in of]
-    if claim.effect == "improvement":
-        statistic = weighted(improvement, weights)
-    else:
-        statistic = weighted(mean_difference, weights) if claim.measure == "solved" else interquartile_difference
-    pairs = [[values[i] for i in (0, other) for values in all_values] for other in range(1, len(claim.settings))]
-    weakest = min((estimate(statistic, pair) for pair in pairs), key=lambda one: (one.value, one.low))
-    p = max(stratified_permutation_test(statistic, pair) for pair in pairs)
+    compare = {"improvement": improvement, "difference": mean_difference}[claim.effect]
+    solves = claim.measure == "solved"
+    scores = claim.effect == "difference" and not solves
+    statistic = interquartile_difference if scores else weighted(compare, weights)
+    others = [[values[[0, i]] for values in all_values] for i in range(1, len(claim.settings))]
+    effects = [fraction_difference(pairs, weights) if solves else estimate(statistic, pairs) for pairs in others]
+    weakest = min(effects, key=lambda one: (one.value, one.low))
+    p = max(stratified_permutation_test(statistic, pairs) for pairs in others)
     return Finding(claim, "untested", weakest, p, seeds)
 
 

@@ -45,6 +45,8 @@ class OwnTask:
     """Module that must be installed, if there is one."""
     changes: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TrainConfig` that are not the defaults of `DGVFA2C`."""
+    meta_changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """The same where questions are discovered."""
     ppo_changes: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Fields that are not the defaults of `DGVFPPO`; empty where it is not compared."""
 
@@ -61,7 +63,8 @@ class OwnTask:
                 Stable-Baselines3's A2C has its own defaults.
             algorithm: `"a2c"` or `"ppo"`.
         """
-        own = {"steps": self.steps, **self.changes} if algorithm == "a2c" else self.ppo_changes
+        ours = {**self.changes, **(self.meta_changes if method == "discovered" else {})}
+        own = {"steps": self.steps, **ours} if algorithm == "a2c" else self.ppo_changes
         usual = own_config(self.env, method, algorithm, own["steps"])
         recording = {"checkpoint_every": usual.steps, "evaluate_every": 2 * usual.steps, "evaluation_episodes": 1}
         changes = {**own, **recording, "checkpoints_kept": 1, "env_wrapper": self.wrapper or None}
@@ -69,17 +72,21 @@ class OwnTask:
 
 
 _JOINT: dict[str, Any] = {
-    "policy": "PaperCnnPolicy",
-    "n_envs": 16,
-    "final_learning_rate": 0.0,
-    "ent_coef": 0.01,
-    "auxiliary_weighting": "fixed",
-    "question_encoder": "shared",
-    "question_discount": None,
-    "storage": "graph",
-    "log_every": 8_000,
+    "changes": {
+        "policy": "PaperCnnPolicy",
+        "n_envs": 16,
+        "final_learning_rate": 0.0,
+        "ent_coef": 0.01,
+        "auxiliary_weighting": "fixed",
+        "question_encoder": "shared",
+        "question_discount": None,
+        "storage": "graph",
+        "log_every": 8_000,
+    },
+    "meta_changes": {"meta_learning_rate": 6e-4, "meta_max_discount_grad_norm": 10.0},
 }
-"""The paper's joint agent: questions on the agent's last hidden layer, learned discounts."""
+"""As the paper's joint agent: questions on the agent's last hidden layer, learned discounts, meta-gradients by Table 1.
+"""
 
 
 def read_table(name: str) -> pd.DataFrame:
@@ -89,7 +96,7 @@ def read_table(name: str) -> pd.DataFrame:
 
 _TASKS, _PPO = (read_table(name).set_index("name").to_dict("index") for name in ("tasks", "ppo_tasks"))
 EXTERNAL = {
-    str(name): OwnTask(**row, changes=_JOINT if row["needs"] == "minatar" else {}, ppo_changes=_PPO.get(name, {}))
+    str(name): OwnTask(**row, ppo_changes=_PPO.get(name, {}), **(_JOINT if row["needs"] == "minatar" else {}))
     for name, row in _TASKS.items()
 }
 """All worlds that other packages provide, by name, without the module."""

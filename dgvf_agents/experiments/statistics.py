@@ -1,7 +1,8 @@
 """Statistics over seeds, as Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice", define them.
 
 Samples come in strata, one array of returns for each world (and processor). The bootstrap resamples seeds within each
-stratum, and permutations stay within it.
+stratum, and permutations stay within it. Two settings are compared in pairs [2, seeds]: runs with the same seed begin
+with the same networks and environments, so that they are resampled together, and permutations exchange them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FINAL_EVALUATIONS = 5
 """The final return is the mean of the last evaluations."""
 
 Statistic = Callable[..., np.ndarray]
-"""`statistic(*strata, axis)`, over `axis` of arrays whose other axes are resamples."""
+"""`statistic(*strata, axis)`, over `axis` of arrays [..., seeds], or of pairs [2, ..., seeds], of any resamples."""
 
 
 @final
@@ -92,35 +93,55 @@ AGGREGATES: dict[str, Statistic] = {
 """Statistics of normalized scores over games."""
 
 
-def mean_difference(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Mean of x minus mean of y."""
-    return np.mean(x, axis=axis) - np.mean(y, axis=axis)
+def mean_difference(pair: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Mean of the first setting minus mean of the second."""
+    first, second = np.mean(pair, axis=axis)
+    return first - second
 
 
-def improvement(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
+def improvement(pair: np.ndarray, axis: int = -1) -> np.ndarray:
     """Probability of improvement, P(X > Y) + P(X = Y) / 2 over all pairs of seeds, minus 1/2."""
-    pairs = np.moveaxis(x, axis, -1)[..., :, None] - np.moveaxis(y, axis, -1)[..., None, :]
-    return np.mean(np.sign(pairs) / 2, axis=(-2, -1))
+    first, second = np.moveaxis(pair, axis, -1)
+    return np.mean(np.sign(first[..., :, None] - second[..., None, :]) / 2, axis=(-2, -1))
 
 
 def weighted(compare: Statistic, weights: Sequence[float]) -> Statistic:
-    """The weighted sum over strata of a comparison of X and Y.
-
-    The statistic takes X of each stratum, then Y of each.
-    """
+    """The weighted sum of a comparison over strata."""
 
     def statistic(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-        half = len(strata) // 2
-        pairs = zip(weights, strata[:half], strata[half:], strict=True)
-        return np.sum([weight * compare(x, y, axis=axis) for weight, x, y in pairs], axis=0)
+        compared = [weight * compare(pair, axis=axis) for weight, pair in zip(weights, strata, strict=True)]
+        return np.sum(compared, axis=0)
 
     return statistic
 
 
 def interquartile_difference(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Interquartile mean of all X minus the one of all Y: X of each stratum, then Y of each."""
-    half = len(strata) // 2
-    return interquartile_mean(*strata[:half], axis=axis) - interquartile_mean(*strata[half:], axis=axis)
+    """Interquartile mean of all runs of the first setting minus the one of the second."""
+    first, second = (interquartile_mean(*(pair[i] for pair in strata), axis=axis) for i in (0, 1))
+    return first - second
+
+
+def fraction_difference(strata: Sequence[np.ndarray], weights: Sequence[float]) -> Estimate:
+    """The weighted sum of differences of two fractions with its 95% interval, which fractions of 0 and 1 have, too.
+
+    The bootstrap has none there. This is the method of variance estimates recovery (Zou & Donner 2008) from Wilson's
+    intervals of the fractions; of one stratum it is Newcombe's (1998).
+
+    Args:
+        strata: [2, seeds] of 0 and 1 each.
+        weights: of the strata.
+    """
+    value, below, above = 0.0, 0.0, 0.0
+    for pair, weight in zip(strata, weights, strict=True):
+        tests = [scipy.stats.binomtest(int(one.sum()), len(one)) for one in pair]
+        (p, q), (of_p, of_q) = (
+            (one.mean() for one in pair),
+            (one.proportion_ci(CONFIDENCE, method="wilson") for one in tests),
+        )
+        value += weight * (p - q)
+        below += weight**2 * ((p - of_p.low) ** 2 + (of_q.high - q) ** 2)
+        above += weight**2 * ((of_p.high - p) ** 2 + (q - of_q.low) ** 2)
+    return Estimate(float(value), float(value - math.sqrt(below)), float(value + math.sqrt(above)))
 
 
 def estimate(statistic: Statistic, strata: Sequence[np.ndarray]) -> Estimate:
@@ -128,48 +149,38 @@ def estimate(statistic: Statistic, strata: Sequence[np.ndarray]) -> Estimate:
 
     Args:
         statistic: one of the functions above.
-        strata: [seeds] returns each.
+        strata: [seeds] or [2, seeds] returns each.
 
     Raises:
         ValueError: a stratum is empty.
     """
-    if not strata or any(len(stratum) == 0 for stratum in strata):
-        raise ValueError(f"strata must each have a seed, got sizes {[len(stratum) for stratum in strata]}")
-    value = float(statistic(*strata, axis=-1))
-    if any(len(stratum) < 2 for stratum in strata):
-        return Estimate(value, math.nan, math.nan)
-    interval = scipy.stats.bootstrap(
-        tuple(strata),
-        statistic,
-        n_resamples=RESAMPLES,
-        vectorized=True,
-        axis=-1,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return Estimate(value, float(interval.low), float(interval.high))
+    sizes = [stratum.shape[-1] for stratum in strata]
+    if not sizes or 0 in sizes:
+        raise ValueError(f"strata must each have a seed, got sizes {sizes}")
+    value, low, high = float(statistic(*strata, axis=-1)), math.nan, math.nan
+    if 1 not in sizes:
+        generator = np.random.default_rng(0)
+        drawn = [of[..., generator.integers(n, size=(RESAMPLES, n))] for n, of in zip(sizes, strata, strict=True)]
+        low, high = np.quantile(statistic(*drawn, axis=-1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Estimate(value, float(low), float(high))
 
 
 def stratified_permutation_test(statistic: Statistic, strata: Sequence[np.ndarray]) -> float:
-    """One-sided p-value of a statistic of two samples in strata; runs change places within their stratum only.
+    """One-sided p-value of a statistic of pairs in strata: the runs of a seed are exchanged, or not.
 
     SciPy's `permutation_test` has no strata.
 
     Args:
-        statistic: of X of each stratum, then Y of each; large if X is.
-        strata: [seeds] of each.
+        statistic: large if the first setting is.
+        strata: [2, seeds] each.
     """
-    half, generator = len(strata) // 2, np.random.default_rng(0)
-    permuted: list[list[np.ndarray]] = [[], []]
-    for x, y in zip(strata[:half], strata[half:], strict=True):
-        both = np.broadcast_to(np.concatenate([x, y]), (RESAMPLES, len(x) + len(y)))
-        both = generator.permuted(both, axis=-1)
-        permuted[0].append(both[:, : len(x)])
-        permuted[1].append(both[:, len(x) :])
-    found = statistic(*permuted[0], *permuted[1], axis=-1)
+    generator, permuted = np.random.default_rng(0), []
+    for pair in strata:
+        exchanged = generator.random((RESAMPLES, pair.shape[-1])) < 0.5
+        permuted.append(np.where(exchanged, pair[::-1, None], pair[:, None]))
     tolerance = 1e-9  # of sums in another order
-    return float((1 + np.sum(found >= statistic(*strata, axis=-1) - tolerance)) / (1 + RESAMPLES))
+    reached = np.sum(statistic(*permuted, axis=-1) >= statistic(*strata, axis=-1) - tolerance)
+    return float((1 + reached) / (1 + RESAMPLES))
 
 
 def holm(p_values: pd.Series) -> pd.Series:

@@ -107,7 +107,10 @@ def test_the_weakest_comparison_counts_and_holm_corrects(tmp_path: Path) -> None
     two = findings(found, [claim, faster])
     assert two[1].effect.value == pytest.approx(0.5)
     assert (two[0].verdict, two[1].verdict) == ("supported", "supported")
-    assert two[0].p == pytest.approx(max(alone.p, two[1].p or 0.0))
+    assert two[1].p < two[0].p == alone.p
+    untested = dataclasses.replace(claim, settings=("discovered", "a2c"))
+    level = dataclasses.replace(claim, settings=("discovered",), effect="level")  # has no test
+    assert findings(found, [claim, faster, untested, level])[0].p == pytest.approx(2 * alone.p)
 
 
 def test_a_level_has_the_exact_interval_over_worlds(tmp_path: Path) -> None:
@@ -132,10 +135,10 @@ def test_an_independent_look_finds_the_same_effects() -> None:
     theirs = recomputation.effects(recomputation.read(store)).sort_values("effect").groupby("claim").first()
     ours = {one.claim.key: one.effect for one in findings(read_records(store))}
     known = theirs.loc[theirs.index.isin(ours)]
-    assert len(known) == 5
+    assert len(known) >= 4
     for claim, effect, low, high in known[["effect", "low", "high"]].itertuples():
         assert effect == pytest.approx(ours[claim].value, abs=1e-9)
-        assert (low, high) == pytest.approx(ours[claim][1:], abs=0.03)
+        assert (low, high) == pytest.approx(ours[claim][1:], abs=0.01)
 
 
 def test_records_keep_their_numbers_and_are_added_once(tmp_path: Path) -> None:

@@ -13,7 +13,16 @@ from stable_baselines3 import A2C
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.experiments.runs import Cell, run_cells
-from dgvf_agents.experiments.settings import EXTERNAL, MINATAR, OWN_TASKS, SCALES, OwnTask, OwnTaskMethod, setting
+from dgvf_agents.experiments.settings import (
+    EXTERNAL,
+    MINATAR,
+    OWN_TASKS,
+    SCALES,
+    SEARCHED_TASKS,
+    OwnTask,
+    OwnTaskMethod,
+    setting,
+)
 from dgvf_agents.hyperparameters import arguments
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
@@ -86,7 +95,9 @@ def test_the_joint_agent_trains_on_minatar(method: OwnTaskMethod, tmp_path: Path
     config = own.config(SCALES["tiny"], 0)
     assert (config.encoder_mode, config.question_encoder, config.question_discount) == ("joint", "shared", None)
     assert (config.auxiliary_weighting, config.questions, config.unroll_length) == ("fixed", 128, 10)
-    assert set(MINATAR) == {world for world in EXTERNAL if world not in OWN_TASKS}
+    meta = (config.meta_learning_rate, config.meta_max_discount_grad_norm)
+    assert meta == ((6e-4, 10.0) if method == "discovered" else (3e-4, None))
+    assert set(MINATAR) == set(EXTERNAL) - set(OWN_TASKS) - set(SEARCHED_TASKS)
     cell = Cell(own, 0, config, tmp_path / "run")
     run_cells([cell])
     assert cell.is_finished

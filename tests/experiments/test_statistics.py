@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from dgvf_agents.experiments.statistics import (
     area_under_curve,
     estimate,
     final_return,
+    fraction_difference,
     fraction_estimate,
     holm,
     improvement,
@@ -103,21 +105,22 @@ def of_rliable(x: np.ndarray, y: np.ndarray) -> float:
 
 def test_the_probability_of_improvement_is_rliables() -> None:
     random = np.random.default_rng(0)
-    x, y = random.integers(0, 6, 7).astype(float), random.integers(0, 6, 9).astype(float)
-    assert set(x) & set(y)  # ties count half
-    assert improvement(x, y) + 0.5 == pytest.approx(of_rliable(x, y), rel=1e-14)
-    assert improvement(x, y) == pytest.approx(-improvement(y, x))
-    z, w = random.normal(size=4), random.normal(size=5)
-    over_tasks = weighted(improvement, [0.5, 0.5])(x, z, y, w) + 0.5
-    assert over_tasks == pytest.approx((of_rliable(x, y) + of_rliable(z, w)) / 2)
+    pair, other = random.integers(0, 6, (2, 9)).astype(float), random.normal(size=(2, 4))
+    assert set(pair[0]) & set(pair[1])  # ties count half
+    assert improvement(pair) + 0.5 == pytest.approx(of_rliable(*pair), rel=1e-14)
+    assert improvement(pair) == pytest.approx(-improvement(pair[::-1]))
+    over_tasks = weighted(improvement, [0.5, 0.5])(pair, other) + 0.5
+    assert over_tasks == pytest.approx((of_rliable(*pair) + of_rliable(*other)) / 2)
 
 
-def test_intervals_of_comparisons_are_those_of_all_resamples() -> None:
-    x, y = np.array([1.0, 2.0, 5.0, 6.0]), np.array([0.0, 3.0, 4.0])
-    pairs = [improvement(a, b) for a in every_resample(x) for b in every_resample(y)]
-    assert_percentiles(estimate(weighted(improvement, [1.0]), [x, y]), np.array(pairs))
-    values = [interquartile_mean(a) - interquartile_mean(b) for a in every_resample(x) for b in every_resample(y)]
-    assert_percentiles(estimate(interquartile_difference, [x, y]), np.array(values))
+def test_intervals_of_comparisons_resample_the_runs_of_a_seed_together() -> None:
+    pair = np.array([[1.0, 2.0, 5.0, 6.0, 9.0], [0.0, 3.0, 4.0, 7.0, 7.5]])
+    resamples = [pair[:, list(seeds)] for seeds in itertools.product(range(5), repeat=5)]
+    assert_percentiles(estimate(weighted(improvement, [1.0]), [pair]), np.array([improvement(x) for x in resamples]))
+    values = np.array([interquartile_mean(x) - interquartile_mean(y) for x, y in resamples])
+    assert_percentiles(estimate(interquartile_difference, [pair]), values)
+    apart = estimate(interquartile_difference, [np.array([[1.0, 20.0, 300.0], [0.0, 19.0, 299.0]])])
+    assert apart == pytest.approx((1.0, 1.0, 1.0))
 
 
 def test_a_fraction_has_its_exact_interval() -> None:
@@ -129,20 +132,41 @@ def test_a_fraction_has_its_exact_interval() -> None:
     assert fraction_estimate(3, 10).low == pytest.approx(beta.ppf(0.025))
 
 
-def test_the_permutation_test_counts_every_division_of_the_seeds() -> None:
-    x, y = np.array([3.0, 4.0, 5.0, 9.0]), np.array([1.0, 2.0, 3.5, 4.5])
-    exact = stats.permutation_test((x, y), mean_difference, vectorized=True, alternative="greater")
-    found = stratified_permutation_test(weighted(mean_difference, [1.0]), [x, y])
-    assert found == pytest.approx(float(exact.pvalue), abs=0.01)
-    assert stratified_permutation_test(weighted(mean_difference, [1.0]), [y, x]) > 0.9
-    same = np.zeros(5)
-    assert stratified_permutation_test(weighted(mean_difference, [1.0]), [same, same]) == 1.0
+def test_a_difference_of_fractions_has_newcombes_interval() -> None:
+    """Newcombe (1998), table II, method 10: 56 of 70 against 48 of 80, 9 of 10 against 3 of 10, 10 of 10 against 0."""
+    for (x, m), (y, n), expected in (
+        ((56, 70), (48, 80), (0.2, 0.0524, 0.3339)),
+        ((9, 10), (3, 10), (0.6, 0.1705, 0.8090)),
+        ((10, 10), (0, 10), (1.0, 0.6075, 1.0)),
+    ):
+        first, second = np.arange(m) < x, np.arange(n) < y
+        found = fraction_difference([[first.astype(float), second.astype(float)]], [1.0])  # type: ignore[list-item]
+        assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_difference_of_fractions_over_strata_adds_their_variances() -> None:
+    pair = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0]])
+    alone, twice = fraction_difference([pair], [1.0]), fraction_difference([pair, pair], [0.5, 0.5])
+    assert twice.value == alone.value == 0.5
+    assert alone.value - alone.low == pytest.approx(math.sqrt(2) * (twice.value - twice.low))
+    assert alone.high - alone.value == pytest.approx(math.sqrt(2) * (twice.high - twice.value))
+
+
+def test_the_permutation_test_exchanges_the_runs_of_a_seed() -> None:
+    pair = np.array([[3.0, 4.0, 5.0, 9.0, 8.0], [1.0, 4.5, 3.5, 9.5, 2.0]])
+    exact = stats.permutation_test(
+        tuple(pair), lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples", alternative="greater"
+    )
+    found = stratified_permutation_test(weighted(mean_difference, [1.0]), [pair])
+    assert found == pytest.approx(float(exact.pvalue), abs=0.015)
+    assert stratified_permutation_test(weighted(mean_difference, [1.0]), [pair[::-1]]) > 0.8
+    assert stratified_permutation_test(weighted(mean_difference, [1.0]), [np.zeros((2, 5))]) == 1.0
 
 
 def test_permutations_stay_in_their_stratum() -> None:
-    """Ten worlds apart, X is always the larger of two: the probability is 2 to the power of -3."""
-    x, y = [np.array([100.0 * i + 1.0]) for i in range(3)], [np.array([100.0 * i]) for i in range(3)]
-    found = stratified_permutation_test(weighted(mean_difference, [1.0, 1.0, 1.0]), [*x, *y])
+    """Three worlds apart, X is always the larger of two: the probability is 2 to the power of -3."""
+    pairs = [np.array([[100.0 * i + 1.0], [100.0 * i]]) for i in range(3)]
+    found = stratified_permutation_test(weighted(mean_difference, [1.0, 1.0, 1.0]), pairs)
     assert found == pytest.approx(1 / 8, abs=0.02)
 
 

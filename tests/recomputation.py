@@ -50,8 +50,8 @@ def effects(runs: pd.DataFrame) -> pd.DataFrame:
         rooms = [",".join([name, *sorted([*changes, *shorter])]) for name, *changes in (x.split(",") for x in settings)]
         rows += _effects(claim, runs, {"puddle-world": settings, "collect-objects": rooms}, "solved")
     for setting in sorted(one for one in set(runs["setting"]) if one.endswith("auxiliary_weighting=fixed")):
-        claim = "own-tasks.1" if setting.startswith("discovered") else setting
-        rows += _effects(claim, runs, dict.fromkeys(TASKS.index[:11], [setting, "none"]), "normalized")
+        claim, settings = "own-tasks.1" if setting.startswith("discovered") else setting, [setting, "none"]
+        rows += _effects(claim, runs, dict.fromkeys(TASKS.index[:11], settings), "normalized")
     return pd.DataFrame(rows, columns=["claim", "other", "effect", "low", "high"])
 
 

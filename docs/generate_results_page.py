@@ -23,7 +23,7 @@ from dgvf_agents.experiments.catalog import (
     TRIAL_SEED,
 )
 from dgvf_agents.experiments.figures import COLORS, NAMES, save
-from dgvf_agents.experiments.records import read_records, tables_of
+from dgvf_agents.experiments.records import read_records, scaled, tables_of
 from dgvf_agents.experiments.reproduce import draw
 from dgvf_agents.experiments.settings import PPO_TASKS, REFERENCES
 from dgvf_agents.experiments.statistics import fraction_estimate
@@ -49,6 +49,8 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{claims}": _claims(findings),
         "{rule}": (inspect.getdoc(claims) or "").partition("\n\n")[2],
         "{worlds}": _worlds(),
+        "{searches}": _searches(records),
+        "{returns}": _returns(records),
         "{settings}": _settings(),
         "{ppo tasks}": _ppo_tasks(),
         "{ppo coefficients}": ", ".join(f"{value:g}" for value in PPO_COEFFICIENTS),
@@ -211,7 +213,8 @@ def _cost(records: pd.DataFrame) -> str:
 def _exploratory() -> str:
     """Solved seeds of each method, a row for each experiment and world."""
     found = pd.read_csv(RESULTS / "exploratory.csv", keep_default_na=False).astype(str)
-    found = found[(found["solved"] != "") & ~found["experiment"].isin(["collapses", "atari-laptop"])]
+    hidden = found["experiment"].isin(["collapses", "atari-laptop"]) | found["world"].str.endswith("small")
+    found = found[(found["solved"] != "") & ~hidden]
     rows = [
         (f"`{name}`", world, ", ".join(f"{row.setting} {row.solved}/{row.seeds}" for row in of.itertuples()))
         for (name, world), of in found.groupby(["experiment", "world"], sort=False)
@@ -249,6 +252,37 @@ def _settings() -> str:
         for one in experiment.settings(world)
     ]
     return table(("experiment", "world", "label", "changes", "seeds"), rows, (4,))
+
+
+def _searches(records: pd.DataFrame) -> str:
+    """Mean normalized returns of the trials of every auxiliary coefficient, and what was chosen."""
+    rows, trials = [], records[records["seed"] >= TRIAL_SEED]
+    for name in ("joint", "ppo-tasks"):
+        for search in EXPERIMENTS[name].searches(EXPERIMENTS[name].worlds[0]):
+            chosen = {dict(one.changes)["auxiliary_coefficient"] for one in search.chosen(records)}
+            for candidate in search.candidates:
+                runs, coefficient = (
+                    scaled(tables_of(candidate, trials)),
+                    dict(candidate[0].changes)["auxiliary_coefficient"],
+                )
+                numbers = [f"{runs[column].mean():.3f}" for column in ("final", "average")]
+                mark = "chosen" if coefficient in chosen else ""
+                row = (name, NAMES[candidate[0].method], f"{coefficient:g}", str(len(runs)), *numbers, mark)
+                rows += [row] if len(runs) else []
+    return table(("experiment", "auxiliary task", "coefficient", "trials", "final", "average", ""), rows, (2, 3, 4, 5))
+
+
+def _returns(records: pd.DataFrame) -> str:
+    """Mean normalized final returns world by world, of experiments whose encoders the main task trains, too."""
+    found = []
+    for name in _JOINT:
+        settings = [one for world in EXPERIMENTS[name].worlds for one in EXPERIMENTS[name].compared(world, records)]
+        runs = scaled(tables_of(settings, records[records["seed"] < TRIAL_SEED]))
+        found.append(runs[~runs["label"].str.contains("6M")].assign(experiment=name))
+    runs = pd.concat(found)
+    means = runs.pivot_table("final", ["experiment", "world"], "label", sort=False)
+    cells = means.map(lambda value: "" if pd.isna(value) else f"{value:.2f}").reset_index()
+    return table([*cells.columns], cells.astype(str).to_numpy().tolist(), range(2, len(cells.columns)))
 
 
 def _ppo_tasks() -> str:

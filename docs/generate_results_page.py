@@ -261,14 +261,13 @@ def _searches(records: pd.DataFrame) -> str:
         for search in EXPERIMENTS[name].searches(EXPERIMENTS[name].worlds[0]):
             chosen = {dict(one.changes)["auxiliary_coefficient"] for one in search.chosen(records)}
             for candidate in search.candidates:
-                runs, coefficient = (
-                    scaled(tables_of(candidate, trials)),
-                    dict(candidate[0].changes)["auxiliary_coefficient"],
-                )
+                runs, method = scaled(tables_of(candidate, trials)), candidate[0].method
+                coefficient = dict(candidate[0].changes)["auxiliary_coefficient"]
                 numbers = [f"{runs[column].mean():.3f}" for column in ("final", "average")]
-                mark = "chosen" if coefficient in chosen else ""
-                row = (name, NAMES[candidate[0].method], f"{coefficient:g}", str(len(runs)), *numbers, mark)
-                rows += [row] if len(runs) else []
+                shown = (
+                    ("", "") if method == "none" else (f"{coefficient:g}", "chosen" if coefficient in chosen else "")
+                )
+                rows += [(name, NAMES[method], shown[0], str(len(runs)), *numbers, shown[1])] if len(runs) else []
     return table(("experiment", "auxiliary task", "coefficient", "trials", "final", "average", ""), rows, (2, 3, 4, 5))
 
 

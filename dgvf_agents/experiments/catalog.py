@@ -229,19 +229,19 @@ def _paper_choice(world: str) -> list[Search]:
 def _coefficient_choice(
     experiment: str, tasks: Sequence[str], coefficients: Sequence[float], changes: Changes, world: str
 ) -> list[Search]:
-    """The auxiliary coefficient of each method, by its trials on two tasks with some changes."""
+    """The auxiliary coefficient of each method, by its trials on two tasks with some changes; beside them, none."""
 
     def search(method: OwnTaskMethod) -> Search:
+        tried = coefficients if method != "none" else [setting(world, method).preset.auxiliary_coefficient]
         trials = [
-            [setting(task, method, TRIAL, **changes, auxiliary_coefficient=one) for task in tasks]
-            for one in coefficients
+            [setting(task, method, TRIAL, **changes, auxiliary_coefficient=one) for task in tasks] for one in tried
         ]
         chosen = "auxiliary_coefficient"
         return Search(
             trials, ((len(trials), 2),), lambda found: _settings(experiment, world, {chosen: found[chosen]}, method)
         )
 
-    methods: tuple[OwnTaskMethod, ...] = ("discovered", "random", "reward-prediction")
+    methods: tuple[OwnTaskMethod, ...] = ("none", "discovered", "random", "reward-prediction")
     return [search(method) for method in methods]
 
 

@@ -44,6 +44,8 @@ class Iteration(NamedTuple):
     """Of each step, flat indices t·B + b of the rollout."""
     clipping: list[float | None]
     """Clip ranges of the policy and of the value."""
+    answer_lambda: float
+    """λ of the answers' targets."""
 
 
 class UnrollState(NamedTuple):

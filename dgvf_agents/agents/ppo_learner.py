@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.argument_checks import check_not_negative
+from dgvf_agents.core.argument_checks import check_fractions, check_not_negative
 from dgvf_agents.core.inner_loop import InnerLoop
 from dgvf_agents.core.inner_update import InnerState, MetaLoss, UpdateRule, with_own_rates
 from dgvf_agents.core.metrics import InnerMetrics, relative_step
@@ -227,17 +227,13 @@ class PPOLearner(SingleLearner):
         self.meta_loss, cotangents = torch.stack(losses).sum(), loop.gradient()
         set_random_state(self._device, random_state)
         assert isinstance(task, GVFTask)
-        answer_lambda = self.ppo.answer_lambda
-        return packed.eta.pack(
-            gradient_in_eta(task, self.eta, unroll.evaluation, unroll.asked, cotangents, answer_lambda)
-        )
+        return packed.eta.pack(gradient_in_eta(task, self.eta, unroll.evaluation, unroll.asked, cotangents))
 
     def _packed_unroll(self) -> UnrollState:
-        loop, _, evaluation, _, behavior, rate, clipping = self._unroll
+        loop, _, evaluation, asked, behavior, rate, clipping = self._unroll
         start, steps = loop.history
-        iteration = Iteration(
-            self._functions.packed.theta.unpack(behavior), [index for index, _ in steps], list(clipping)
-        )
+        own = self._functions.packed.theta.unpack(behavior)
+        iteration = Iteration(own, [index for index, _ in steps], list(clipping), asked.lambda_)
         random_states = [random_state for _, random_state in steps]
         return UnrollState(start, [evaluation.rollout], [rate] * len(steps), random_states, iteration)
 
@@ -254,12 +250,14 @@ class PPOLearner(SingleLearner):
         if len(clipping) != 2:
             raise ValueError(f"unroll.iteration.clipping must be two clip ranges, got {clipping}")
         check_not_negative(clip_range=clipping[0], clip_range_vf=clipping[1] or 0.0)  # schedules may end at 0
+        check_fractions(answer_lambda=unroll.iteration.answer_lambda)
         like("unroll.iteration.behavior", unroll.iteration.behavior, self.theta)
 
     def _repeat(self, stored: UnrollState) -> None:
         iteration, rate, kept, state = stored.iteration, stored.learning_rates[0], self.ppo, stored.start
         assert iteration is not None
-        self.ppo = replace(self.ppo, clipping=Clipping(*iteration.clipping))  # type: ignore[arg-type]
+        clipping = Clipping(*iteration.clipping)  # type: ignore[arg-type]
+        self.ppo = replace(kept, clipping=clipping, answer_lambda=iteration.answer_lambda)
         evaluation = evaluate(self._rule, iteration.behavior, stored.rollouts[0])
         asked = self._asked(evaluation)
         unroll = self._started(evaluation, asked, state, rate)

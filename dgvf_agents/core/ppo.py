@@ -158,6 +158,8 @@ class AnswerTargets(NamedTuple):
     scan: Scan
     discounts: Float[Tensor, "T B D"]
     """`[T, B, D]`: γ_{t+1}, 0 where an episode terminated."""
+    lambda_: float
+    """λ."""
 
 
 @torch.no_grad()
@@ -176,7 +178,7 @@ def answer_targets(task: GVFTask, eta: Params, evaluation: Evaluation, lambda_: 
     cumulants, discounts = (torch.cat([part[i] for part in asked], 1).reshape(shape) for i in (0, 1))
     discounts = per_step_discounts(discounts, rollout.terminated[..., None], discounts.dtype)
     scan = scan_of(cumulants, discounts, evaluation.following, rollout.segment_end, lambda_)
-    return AnswerTargets(scan.forward(), scan, discounts)
+    return AnswerTargets(scan.forward(), scan, discounts, lambda_)
 
 
 def _windows(task: GVFTask, evaluation: Evaluation) -> list[Observations]:
@@ -188,12 +190,7 @@ def _windows(task: GVFTask, evaluation: Evaluation) -> list[Observations]:
 
 
 def gradient_in_eta(
-    task: GVFTask,
-    eta: Params,
-    evaluation: Evaluation,
-    asked: AnswerTargets,
-    cotangents: Float[Tensor, "T B D"],
-    lambda_: float,
+    task: GVFTask, eta: Params, evaluation: Evaluation, asked: AnswerTargets, cotangents: Float[Tensor, "T B D"]
 ) -> Params:
     """The gradient in η of the sum of G^y(η) · `cotangents`, with one chunk of steps in memory at a time."""
     of_cumulants = asked.scan.backward(cotangents)
@@ -201,7 +198,7 @@ def gradient_in_eta(
     if task.discount is None:
         rollout = evaluation.rollout
         after = torch.cat([asked.targets[1:], evaluation.following[-1:]])
-        traces = lambda_ * (~rollout.segment_end)[..., None].to(after.dtype)
+        traces = asked.lambda_ * (~rollout.segment_end)[..., None].to(after.dtype)
         value = (1.0 - traces) * evaluation.following + traces * after
         of_discounts = of_cumulants * value * (~rollout.terminated)[..., None]
     start = 0

@@ -112,7 +112,7 @@ def learner_template(model: Any) -> LearnerState:
         [rollout_template(model)],
         [nonnegative],  # type: ignore[list-item]
         [_device_states],  # type: ignore[list-item]
-        Maybe(Iteration(own.theta, [_indices], [float | None])),  # type: ignore[arg-type, list-item]
+        Maybe(Iteration(own.theta, [_indices], [float | None], float)),  # type: ignore[arg-type, list-item]
     )
     metrics: dict[str, Any] = {**dict.fromkeys(InnerMetrics._fields, scalar), "encoder_step": Maybe(scalar)}
     fields: dict[str, Any] = {

@@ -170,6 +170,7 @@ def test_meta_gradients_are_central_differences_of_the_iteration(
         scored = states if sums else states[-1:]
         return float(sum(ppo_loss(one, encode(one, following.observations[None])[0], following) for one, _ in scored))
 
+    tested.ppo = replace(PPO, answer_lambda=0.1)  # of the next targets
     tested.step(ROLLOUTS[1], RATE, 0.0)
     moments = tested.meta_optimizer_state["state"][0]["exp_avg"] / 0.1
     sizes = [tensor.numel() for tensor in eta.values()]
@@ -203,7 +204,7 @@ def test_learning_goes_on_from_its_state_bitwise(weighting: Any) -> None:
     def go_on(one: PPOLearner, first: int, end: int) -> PPOLearner:
         for i in range(first, end):
             np.random.seed(i)  # noqa: NPY002
-            one.ppo = replace(PPO, clipping=Clipping(0.05 + 0.02 * i, 0.03))
+            one.ppo = replace(PPO, clipping=Clipping(0.05 + 0.02 * i, 0.03), answer_lambda=0.6 + 0.1 * i)
             one.step(ROLLOUTS[i], RATE, RATE)
         return one
 

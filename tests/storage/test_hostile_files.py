@@ -277,12 +277,13 @@ def test_a_malformed_iteration_of_ppo_is_refused(tmp_path: Path, file: ModelFile
         *(((*iteration, "minibatches", 0), CHANGES[change]) for change in ("flat", "empty", "other dtype")),
         *(((*iteration, "clipping"), given) for given in ([], [None, None], [0.2], [-0.2, None], [0.2, -0.2])),
         *(((*iteration, "clipping"), [float("nan"), None]), ((*iteration, "clipping"), [0.2, float("nan")])),
+        *(((*iteration, "answer_lambda"), given) for given in (-0.1, 1.1, float("nan"), None)),
         *((iteration, None), ((*iteration, "minibatches"), []), (("learner", "unroll", "rollouts"), [])),
     ]
     for path, change in changes:
         load = partial(DGVFPPO.load, env=puddle(), device="cpu")
-        _refused(io.BytesIO(_changed(own, path, change)), "minibatches|clip|iteration", load)
-    foreign = {"behavior": file.document["learner"]["theta"], "minibatches": [], "clipping": []}
+        _refused(io.BytesIO(_changed(own, path, change)), "minibatches|clip|lambda|iteration", load)
+    foreign = {"behavior": file.document["learner"]["theta"], "minibatches": [], "clipping": [], "answer_lambda": 1.0}
     _refused(io.BytesIO(_changed(file, iteration, foreign)), "unroll.iteration must be None")
 
 

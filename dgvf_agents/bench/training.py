@@ -22,6 +22,7 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
+from torch import Tensor
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
@@ -46,7 +47,7 @@ PAPER: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_
 """Settings of the gridworld presets that are not defaults."""
 SPEED = "Environment steps per second during training; ratios of speed, and of time to our A2C"
 GROWTH = "Growth with unroll length L and number of questions D, discovered GVFs"
-SB3, SB3_ADAPTER, OURS, DISCOVERED = "SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs"
+SB3, SB3_ADAPTER, SB3_PPO, OURS, DISCOVERED = "SB3 A2C", "SB3 A2C, our envs", "SB3 PPO", "our A2C", "discovered GVFs"
 """Agents. SB3's A2C runs twice: on its own vector environment, as its users have it, and on ours."""
 BFLOAT16 = "our A2C, bfloat16 encoder"
 
@@ -250,7 +251,7 @@ def speed(
         "discovered / SB3": (DISCOVERED, SB3),
         "time, discovered / our A2C": (OURS, DISCOVERED),
         "discovered / JAX": (DISCOVERED, "JAX"),
-        "none / SB3": ("none", "SB3 PPO"),
+        "none / SB3": ("none", SB3_PPO),
         "time, discovered / random": ("random", "discovered"),
     }
     return [compared(rates, seconds, repetitions, ratios)]
@@ -296,22 +297,35 @@ class PPOBenchmark(Benchmark):
     """Repetitions; the median counts. The agents take turns."""
 
     def cases(self) -> list[Row]:
-        return [{"table": "Environment steps per second", "environment": name} for name in _PPO_SETTINGS]
+        title = "Environment steps per second; differences are of parameters after three iterations, at most"
+        return [{"table": title, "environment": name} for name in _PPO_SETTINGS]
 
     def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(1)
-        tasks = {"SB3 PPO": None, "none": "none", "random": "random", "discovered": "discovered"}
-        agents = {label: _ppo_agent(case["environment"], task) for label, task in tasks.items()}
-        return speed(agents, {}, self.seconds, self.repetitions)
+        name, theirs = case["environment"], _learned(case["environment"], SB3_PPO)
+        learned = {"none from SB3": _learned(name, "none"), "SB3 from SB3 + 1e-7": _learned(name, SB3_PPO, 1e-7)}
+        differences = {label: f"{(one - theirs).abs().max():.1e}" for label, one in learned.items()}
+        agents = {task: _ppo_agent(name, task) for task in (SB3_PPO, "none", "random", "discovered")}
+        return [row | differences for row in speed(agents, {}, self.seconds, self.repetitions)]
 
 
-def _ppo_agent(name: str, task: str | None) -> OnPolicyAlgorithm:
-    """Stable-Baselines3's PPO, or ours with an auxiliary task."""
+def _learned(name: str, task: str, perturbation: float = 0.0) -> Tensor:
+    """All parameters after three iterations; those at the start are changed by about `perturbation` of themselves."""
+    model, generator = _ppo_agent(name, task), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in model.policy.parameters():
+            value.mul_(1.0 + perturbation * torch.randn(value.shape, generator=generator))
+    model.learn(3 * model.n_steps * model.n_envs)
+    return torch.cat([value.detach().flatten() for value in model.policy.parameters()])
+
+
+def _ppo_agent(name: str, task: str) -> OnPolicyAlgorithm:
+    """Ours with an auxiliary task, or `SB3_PPO`."""
     settings: dict[str, Any] = {"policy": "MlpPolicy", "env": name, "seed": 0, "device": "cpu", **_PPO_SETTINGS[name]}
     if name == "Pong":
         config = dataclasses.replace(atari_config(name, "a2c"), n_envs=8, threads=1)
         settings |= {"policy": "CnnPolicy", "env": training_environments(config)}
-    return PPO(**settings) if task is None else DGVFPPO(**settings, auxiliary_task=task)
+    return PPO(**settings) if task == SB3_PPO else DGVFPPO(**settings, auxiliary_task=task)
 
 
 # --- populations ------------------------------------------------------------------------------------------------------

@@ -236,10 +236,8 @@ def _coefficient_choice(
         trials = [
             [setting(task, method, TRIAL, **changes, auxiliary_coefficient=one) for task in tasks] for one in tried
         ]
-        chosen = "auxiliary_coefficient"
-        return Search(
-            trials, ((len(trials), 2),), lambda found: _settings(experiment, world, {chosen: found[chosen]}, method)
-        )
+        name, rungs = "auxiliary_coefficient", ((len(trials), 2),)
+        return Search(trials, rungs, lambda found: _settings(experiment, world, {name: found[name]}, method))
 
     methods: tuple[OwnTaskMethod, ...] = ("none", "discovered", "random", "reward-prediction")
     return [search(method) for method in methods]

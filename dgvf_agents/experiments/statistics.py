@@ -95,8 +95,7 @@ AGGREGATES: dict[str, Statistic] = {
 
 def mean_difference(pair: np.ndarray, axis: int = -1) -> np.ndarray:
     """Mean of the first setting minus mean of the second."""
-    first, second = np.mean(pair, axis=axis)
-    return first - second
+    return np.subtract(*np.mean(pair, axis=axis))
 
 
 def improvement(pair: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -117,8 +116,7 @@ def weighted(compare: Statistic, weights: Sequence[float]) -> Statistic:
 
 def interquartile_difference(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
     """Interquartile mean of all runs of the first setting minus the one of the second."""
-    first, second = (interquartile_mean(*(pair[i] for pair in strata), axis=axis) for i in (0, 1))
-    return first - second
+    return np.subtract(*(interquartile_mean(*(pair[i] for pair in strata), axis=axis) for i in (0, 1)))
 
 
 def fraction_difference(strata: Sequence[np.ndarray], weights: Sequence[float]) -> Estimate:

@@ -216,6 +216,10 @@ def test_training_is_evaluated_on_the_way_and_not_changed_by_it(
             ["evaluate {}", "watch {} --video watch.mp4"],
         ),
         (["collect-objects-small", "discovered", "--question-encoder", "shared"], ["evaluate {}", "watch {}"]),
+        (
+            ["collect-objects-small", "discovered", "--algorithm", "ppo", "--n-steps", "5", "--batch-size", "40"],
+            ["evaluate {}", "watch {} --questions", "atlas {}"],
+        ),
     ],
 )
 def test_what_is_printed_as_next_can_be_run(

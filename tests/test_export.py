@@ -77,3 +77,13 @@ def test_what_does_not_fit_is_refused(
         DGVFPPO.load(tmp_path)
     with pytest.raises(ValueError, match="load it with the class that saved it"):
         DGVFA2C.load(folder)
+
+
+def test_an_agent_with_questions_has_a_picture_of_one(tmp_path: Path) -> None:
+    folder = tmp_path / "agent"
+    main(["export", "demo", str(folder), "--episodes", "3"])
+    assert "![A question](question.png)" in (folder / "README.md").read_text(encoding="utf-8")
+    assert (folder / "question.png").read_bytes().startswith(b"\x89PNG")
+    source = RunFolder.existing(Path("demo"))
+    trained, loaded = load_model(source.read_config(), source.latest_checkpoint()), DGVFA2C.load(folder)
+    torch.testing.assert_close(loaded.policy.state_dict(), trained.policy.state_dict(), rtol=0, atol=0)

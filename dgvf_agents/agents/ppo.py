@@ -40,7 +40,7 @@ class DGVFPPO(DiscoveryAlgorithm):
     It is used like any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFPPO
-    >>> model = DGVFPPO("MlpPolicy", "CartPole-v1").learn(100_000)  # doctest: +SKIP
+    >>> model = DGVFPPO("MlpPolicy", "CartPole-v1").learn(50_000)  # doctest: +SKIP
 
     The positional arguments are Stable-Baselines3's PPO's, in the same order and with the same defaults; with
     `auxiliary_task="none"` it learns what PPO learns, from the same random draws. How questions are discovered through

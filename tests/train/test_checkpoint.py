@@ -17,8 +17,10 @@ import torch
 from filelock import FileLock
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
+from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
@@ -49,19 +51,19 @@ class StopError(Exception):
     """Ends a run in the middle, like an error in an environment."""
 
 
-def _stopped(path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> RunFolder:
+def _stopped(path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, config: TrainConfig = CONFIG) -> RunFolder:
     """A run that ended in an error after `steps` environment steps."""
-    collect = DGVFA2C.collect_rollouts
+    collect = DiscoveryAlgorithm.collect_rollouts
 
-    def failing(model: DGVFA2C, *arguments: Any, **kwargs: Any) -> bool:
+    def failing(model: DiscoveryAlgorithm, *arguments: Any, **kwargs: Any) -> bool:
         if model.num_timesteps >= steps:
             raise StopError
         return collect(model, *arguments, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DGVFA2C, "collect_rollouts", failing)
+        patch.setattr(DiscoveryAlgorithm, "collect_rollouts", failing)
         with pytest.raises(StopError):
-            train(CONFIG, path, show_progress=False)
+            train(config, path, show_progress=False)
     return RunFolder(path)
 
 
@@ -80,6 +82,15 @@ def test_a_stopped_run_is_resumed_to_the_same_end(
     assert not folder.is_finished()
     assert differences(alone, _resumed(folder)) == []
     assert folder.is_finished()
+
+
+def test_a_stopped_run_of_ppo_is_resumed_to_the_same_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own: dict[str, Any] = {"algorithm": "ppo", "n_steps": 10, "batch_size": 8, "n_epochs": 2, "target_kl": 0.05}
+    config = dataclasses.replace(CONFIG, **own)
+    train(config, tmp_path / "alone", show_progress=False)
+    folder = _stopped(tmp_path / "run", monkeypatch, 200, config)
+    train(config, folder.path, show_progress=False, resume=True)
+    assert differences(tmp_path / "alone", folder.path) == []
 
 
 def test_old_checkpoints_keep_their_networks_only(alone: Path) -> None:

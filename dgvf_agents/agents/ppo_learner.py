@@ -233,7 +233,7 @@ class PPOLearner(SingleLearner):
         loop, _, evaluation, asked, behavior, rate, clipping = self._unroll
         start, steps = loop.history
         own = self._functions.packed.theta.unpack(behavior)
-        iteration = Iteration(own, [index for index, _ in steps], list(clipping), asked.lambda_)
+        iteration = Iteration(own, [index for index, _ in steps], list(clipping), asked.answer_lambda)
         random_states = [random_state for _, random_state in steps]
         return UnrollState(start, [evaluation.rollout], [rate] * len(steps), random_states, iteration)
 

@@ -158,7 +158,7 @@ class AnswerTargets(NamedTuple):
     scan: Scan
     discounts: Float[Tensor, "T B D"]
     """`[T, B, D]`: γ_{t+1}, 0 where an episode terminated."""
-    lambda_: float
+    answer_lambda: float
     """λ."""
 
 
@@ -198,7 +198,7 @@ def gradient_in_eta(
     if task.discount is None:
         rollout = evaluation.rollout
         after = torch.cat([asked.targets[1:], evaluation.following[-1:]])
-        traces = asked.lambda_ * (~rollout.segment_end)[..., None].to(after.dtype)
+        traces = asked.answer_lambda * (~rollout.segment_end)[..., None].to(after.dtype)
         value = (1.0 - traces) * evaluation.following + traces * after
         of_discounts = of_cumulants * value * (~rollout.terminated)[..., None]
     start = 0

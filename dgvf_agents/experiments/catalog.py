@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
 import pandas as pd
 
@@ -29,7 +29,7 @@ from dgvf_agents.experiments.settings import (
 )
 
 FIRST_SEED = 200
-"""Of all runs that give a verdict; no run older than the claims has these seeds."""
+"""Of all runs that give a verdict, or before them; no run older than the claims has these seeds."""
 
 TRIAL_SEED = 300
 """The first seed of the trials of a search."""
@@ -173,11 +173,10 @@ another environment with the same observations; the small rooms have none.
 
 Names in capitals are environment variables: in `processors`, convolutions and matrix products round as on another
 processor, at the rate and steps where seeds ended differently. In `rms-prop`, TensorFlow's ε is inside the root: steps
-shrink with gradients below 3e-3, of a sum over the batch or a mean. `ppo` has more entropy in the small rooms, too,
-where plain PPO gets stuck. `atari` has figure 3 (`representation`), figure 4 (`objective`), section 5.2 (`joint`), and
-A2C on a `laptop`, with Stable-Baselines3's defaults, 16 environments and an entropy bonus: batches of 80 steps in place
-of the paper's 640, but TensorFlow's RMSProp as in all presets of Atari. With PyTorch's, Pong was at -18.0 after 1.02M
-steps, not at -17.5 (one seed).
+shrink with gradients below 3e-3, of a sum over the batch or a mean. `atari` has figure 3 (`representation`), figure 4
+(`objective`), section 5.2 (`joint`), and A2C on a `laptop`, with Stable-Baselines3's defaults, 16 environments and an
+entropy bonus: batches of 80 steps in place of the paper's 640, but TensorFlow's RMSProp as in all presets of Atari.
+With PyTorch's, Pong was at -18.0 after 1.02M steps, not at -17.5 (one seed).
 """
 
 
@@ -239,8 +238,7 @@ def _coefficient_choice(
         name, rungs = "auxiliary_coefficient", ((len(trials), 2),)
         return Search(trials, rungs, lambda found: _settings(experiment, world, {name: found[name]}, method))
 
-    methods: tuple[OwnTaskMethod, ...] = ("none", "discovered", "random", "reward-prediction")
-    return [search(method) for method in methods]
+    return [search(method) for method in get_args(OwnTaskMethod)[1:]]  # all tasks of ours
 
 
 _SEARCHES: dict[str, Callable[[str], Sequence[Search]]] = {
@@ -263,6 +261,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         partial(_settings, row.name),
         _GROUPS.get(row.worlds) or tuple(row.worlds.split()),
         row.seeds,
+        row.first_seed,
         seeds_on={"puddle-world": row.puddle_world_seeds},
         searches=_SEARCHES.get(row.name, lambda world: ()),
         figure=row.figure,

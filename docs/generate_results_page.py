@@ -264,10 +264,8 @@ def _searches(records: pd.DataFrame) -> str:
                 runs, method = scaled(tables_of(candidate, trials)), candidate[0].method
                 coefficient = dict(candidate[0].changes)["auxiliary_coefficient"]
                 numbers = [f"{runs[column].mean():.3f}" for column in ("final", "average")]
-                shown = (
-                    ("", "") if method == "none" else (f"{coefficient:g}", "chosen" if coefficient in chosen else "")
-                )
-                rows += [(name, NAMES[method], shown[0], str(len(runs)), *numbers, shown[1])] if len(runs) else []
+                label, mark = "" if method == "none" else f"{coefficient:g}", "chosen" if coefficient in chosen else ""
+                rows += [(name, NAMES[method], label, str(len(runs)), *numbers, mark)] if len(runs) else []
     return table(("experiment", "auxiliary task", "coefficient", "trials", "final", "average", ""), rows, (2, 3, 4, 5))
 
 

@@ -16,6 +16,8 @@ SOLVED = {"collect-objects": 2.9, "collect-objects-small": 2.9, "puddle-world": 
 SHORT = ["evaluate_every=40000", "steps=1000000"]
 """Of figures 4 and 5 in the rooms."""
 TASKS = pd.read_csv(Path(__file__).parents[1] / "dgvf_agents" / "experiments" / "tasks.csv", index_col="name")
+OWN_TASKS = TASKS.index[:11]
+"""The rest are tasks of searches, and games."""
 
 
 def recompute(store: Path) -> pd.DataFrame:
@@ -51,7 +53,7 @@ def effects(runs: pd.DataFrame) -> pd.DataFrame:
         rows += _effects(claim, runs, {"puddle-world": settings, "collect-objects": rooms}, "solved")
     for setting in sorted(one for one in set(runs["setting"]) if one.endswith("auxiliary_weighting=fixed")):
         claim, settings = "own-tasks.1" if setting.startswith("discovered") else setting, [setting, "none"]
-        rows += _effects(claim, runs, dict.fromkeys(TASKS.index[:11], settings), "normalized")
+        rows += _effects(claim, runs, dict.fromkeys(OWN_TASKS, settings), "normalized")
     return pd.DataFrame(rows, columns=["claim", "other", "effect", "low", "high"])
 
 

@@ -140,7 +140,7 @@ def _tested(claim: Claim, records: pd.DataFrame) -> Finding:
         return Finding(claim, "untested", Estimate(*(value - 0.5 for value in fraction)), None, seeds)
     weights = [len(values[0]) / seeds[world] / len(strata) for world, of in strata.items() for values in of]
     compare = improvement if claim.effect == "improvement" else mean_difference
-    solves = claim.measure == "solved"
+    solves = claim.measure == "solved" and claim.effect == "difference"
     statistic = weighted(compare, weights) if solves or compare is improvement else interquartile_difference
     others = [[values[[0, i]] for values in all_values] for i in range(1, len(claim.settings))]
     effects = [fraction_difference(pairs, weights) if solves else estimate(statistic, pairs) for pairs in others]

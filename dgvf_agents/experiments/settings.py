@@ -85,8 +85,7 @@ _JOINT: dict[str, Any] = {
     },
     "meta_changes": {"meta_learning_rate": 6e-4, "meta_max_discount_grad_norm": 10.0},
 }
-"""As the paper's joint agent: questions on the agent's last hidden layer, learned discounts, meta-gradients by Table 1.
-"""
+"""The paper's joint questions: on the agent's last hidden layer, learned discounts, meta-gradients as in Table 1."""
 
 
 def read_table(name: str) -> pd.DataFrame:

@@ -132,10 +132,8 @@ def fraction_difference(strata: Sequence[np.ndarray], weights: Sequence[float]) 
     value, below, above = 0.0, 0.0, 0.0
     for pair, weight in zip(strata, weights, strict=True):
         tests = [scipy.stats.binomtest(int(one.sum()), len(one)) for one in pair]
-        (p, q), (of_p, of_q) = (
-            (one.mean() for one in pair),
-            (one.proportion_ci(CONFIDENCE, method="wilson") for one in tests),
-        )
+        p, q = (test.statistic for test in tests)
+        of_p, of_q = (test.proportion_ci(CONFIDENCE, method="wilson") for test in tests)
         value += weight * (p - q)
         below += weight**2 * ((p - of_p.low) ** 2 + (of_q.high - q) ** 2)
         above += weight**2 * ((of_p.high - p) ** 2 + (q - of_q.low) ** 2)

@@ -94,7 +94,7 @@ Auxiliary task: {config.task}. Return {mean} (mean and standard deviation over {
 from dgvf_agents import {agent}
 
 model = {agent}.load({folder.resolve().name!r})
-action, state = model.predict(observation)
+action, state = model.predict(model.observation_space.sample())
 ```
 
 Written by dgvf {version("dgvf")} after {steps:,} environment steps of training.

@@ -48,9 +48,10 @@ def test_the_lines_on_the_card_load_the_agent(exported: tuple[Path, Path], monke
     run, folder = exported
     monkeypatch.chdir(folder.parent)
     code = (folder / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    seen = np.ones((3, 4), np.float32)
-    found: dict[str, Any] = {"observation": seen}
+    found: dict[str, Any] = {}
     exec(code, found)
+    assert found["model"].action_space.contains(found["action"])
+    seen = np.ones((3, 4), np.float32)
     source = RunFolder.existing(run)
     trained = load_model(source.read_config(), source.latest_checkpoint())
     weights = (one.policy.state_dict() for one in (found["model"], trained))

@@ -355,7 +355,8 @@ class RolloutView:
         """
         kind = kind or (DictRolloutBuffer if isinstance(policy.observation_space, gym.spaces.Dict) else RolloutBuffer)
         spaces = policy.observation_space, policy.action_space
-        self._buffer = kind(n_steps, *spaces, policy.device, n_envs=num_envs, **kwargs)
+        each = {"gae_lambda": 1.0, "gamma": 1.0}  # come with each rollout
+        self._buffer = kind(n_steps, *spaces, policy.device, **each, n_envs=num_envs, **kwargs)
         self._policy, self._set_theta = policy, set_theta
         self._shown: tuple[Any, ...] | None = None
 

@@ -111,6 +111,12 @@ def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
         small_model(**changes)
 
 
+@pytest.mark.parametrize("name", ["gamma", "gae_lambda", "n_envs", "size"])
+def test_a_rollout_buffer_has_only_arguments_of_its_own(name: str) -> None:
+    with pytest.raises(TypeError, match=f"'{name}'"):
+        small_model(rollout_buffer_kwargs={name: 1})
+
+
 @pytest.mark.parametrize(("name", "value"), [("unroll_length", 0), ("objective", "Sum"), ("meta_skip_norm", "1")])
 def test_an_attribute_that_is_changed_is_checked(name: str, value: Any) -> None:
     model = small_model().learn(BATCH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.agents.ppo_learner import PPOLearner, PPOSettings
+from dgvf_agents.core import ppo
 from dgvf_agents.core.inner_update import Numbers
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, RMSProp
 from dgvf_agents.core.ppo import Clipping, scan_of
@@ -36,6 +38,12 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 
 L, RATE, GAMMA, LAMBDA, COEFFICIENT, MAX_NORM = 3, 0.05, 0.9, 0.8, 0.7, 0.2
 PPO = PPOSettings(batch_size=5, n_epochs=2, clipping=Clipping(0.05, 0.03), answer_lambda=0.6)
+
+
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollout here would be one chunk."""
+    monkeypatch.setattr(ppo, "CHUNK", 5)
 
 
 def learner(optimizer: Optimizer | None = None, **changes: Any) -> PPOLearner:
@@ -200,7 +208,7 @@ def test_conventions_agree_where_both_losses_train_the_encoder_with_fixed_weight
 
 
 @pytest.mark.parametrize("weighting", ["fixed", "gradient-norm"])
-def test_learning_goes_on_from_its_state_bitwise(weighting: Any) -> None:
+def test_learning_goes_on_from_its_state_bitwise(weighting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def go_on(one: PPOLearner, first: int, end: int) -> PPOLearner:
         for i in range(first, end):
             np.random.seed(i)  # noqa: NPY002
@@ -213,6 +221,11 @@ def test_learning_goes_on_from_its_state_bitwise(weighting: Any) -> None:
 
     resumed, whole = new(), go_on(new(), 0, 3)
     resumed.set_state(go_on(new(), 0, 2).get_state())
+    resumed.set_state(resumed.get_state())  # saved again before it learns
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):  # stopped while it repeats the unroll
+        context.setattr(resumed, "_meta_gradient", Mock(side_effect=KeyboardInterrupt))
+        go_on(resumed, 2, 3)
+    resumed.set_state(resumed.get_state())
     assert resumed.unroll_updates == L
     go_on(resumed, 2, 3)
     torch.testing.assert_close(resumed.theta, whole.theta, rtol=0.0, atol=0.0)

@@ -355,8 +355,8 @@ class RolloutView:
         """
         kind = kind or (DictRolloutBuffer if isinstance(policy.observation_space, gym.spaces.Dict) else RolloutBuffer)
         spaces = policy.observation_space, policy.action_space
-        each = {"gae_lambda": 1.0, "gamma": 1.0}  # come with each rollout
-        self._buffer = kind(n_steps, *spaces, policy.device, **each, n_envs=num_envs, **kwargs)
+        # γ and λ come with each rollout
+        self._buffer = kind(n_steps, *spaces, policy.device, gae_lambda=1.0, gamma=1.0, n_envs=num_envs, **kwargs)
         self._policy, self._set_theta = policy, set_theta
         self._shown: tuple[Any, ...] | None = None
 

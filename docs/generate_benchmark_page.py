@@ -7,17 +7,15 @@ the command, hardware and versions that it was made with. With `--check`, fail u
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from generated import DOCS, main, table
+from generated import DOCS, main, renewed, table
 
 from dgvf_agents.bench import harness
 
 PAGE = DOCS / "benchmarks.md"
-TABLES = re.compile(r"(<!-- (results/[\w-]+\.json) -->\n).*?(<!-- end -->)", re.S)
 
 
 def tables(report: dict[str, Any]) -> str:
@@ -39,10 +37,10 @@ def markdown(made: pd.DataFrame) -> str:
 def pages(written: bool) -> dict[Path, str]:
     """The page with tables from the reports that it names."""
 
-    def renewed(found: re.Match[str]) -> str:
-        return found[1] + tables(json.loads((DOCS / found[2]).read_text(encoding="utf-8"))) + found[3]
+    def part(name: str) -> str:
+        return tables(json.loads((DOCS / "results" / name).read_text(encoding="utf-8")))
 
-    return {PAGE: TABLES.sub(renewed, PAGE.read_text(encoding="utf-8"))}
+    return {PAGE: renewed(PAGE, part)}
 
 
 if __name__ == "__main__":

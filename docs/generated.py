@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,12 @@ def main(pages: Callable[[bool], Mapping[Path, str]], renew: str, description: s
             problems.append("\n".join([f"{path.name} is out of date", *diff]))
     if problems:
         sys.exit("\n".join([*problems, f"renew with: {renew}"]))
+
+
+def renewed(page: Path, part: Callable[[str], str]) -> str:
+    """A page written by hand, with `part(NAME)` between `<!-- results/NAME -->` and `<!-- end -->`."""
+    block = re.compile(r"(<!-- results/([\w.-]+) -->\n).*?(<!-- end -->)", re.S)
+    return block.sub(lambda found: found[1] + part(found[2]) + found[3], page.read_text(encoding="utf-8"))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:

@@ -21,7 +21,7 @@ from dgvf_agents.experiments.statistics import area_under_curve, final_return
 from dgvf_agents.storage.files import write_bytes
 
 KEY = ["setting", "seed", "processor"]
-COLUMNS = [*KEY, "code", "core_seconds", "steps", "returns"]
+COLUMNS = [*KEY, "code", "core_seconds", "largest_discount", "steps", "returns"]
 
 
 Record = dict[str, Any]
@@ -29,8 +29,9 @@ Record = dict[str, Any]
 
 `setting` is the method and its differences from the world's preset, `processor` the name of the processor and of the
 accelerator if there is one, `code` the commit, `core_seconds` the processor time of training and compilation, for a
-member of a population its share. `steps` and `returns` are lists, the curve: the mean undiscounted return of each
-evaluation, or of training episodes where there are none.
+member of a population its share, `largest_discount` the largest γ of any question at any time, `None` where they are
+not learned. `steps` and `returns` are lists, the curve: the mean undiscounted return of each evaluation, or of training
+episodes where there are none.
 """
 
 
@@ -43,8 +44,8 @@ def add_records(folder: Path, records: Collection[Record], configs: Mapping[str,
         configs: configuration of each setting, `WORLD/SETTING`, as a dictionary; recorded once.
     """
     texts = {"steps": lambda steps: " ".join(map(str, steps)), "returns": lambda r: " ".join(f"{x:.6g}" for x in r)}
-    rows = pd.DataFrame(list(records), columns=["world", *COLUMNS])
-    _add(folder, rows.assign(**{name: rows[name].map(text) for name, text in texts.items()}).round(1), configs or {})
+    rows = pd.DataFrame(list(records), columns=["world", *COLUMNS]).round({"core_seconds": 1, "largest_discount": 4})
+    _add(folder, rows.assign(**{name: rows[name].map(text) for name, text in texts.items()}), configs or {})
 
 
 def merge_records(folder: Path, other: Path) -> None:
@@ -55,10 +56,11 @@ def merge_records(folder: Path, other: Path) -> None:
 
 
 def read_records(folder: Path) -> pd.DataFrame:
-    """All records of a folder, a row each: `world` and `COLUMNS`, where `steps` and `returns` hold arrays [N]."""
+    """All records of a folder, a row each: `world` and `COLUMNS`; `steps` and `returns` hold arrays [N]."""
     table = _stored(folder)
     for name in ("steps", "returns"):
         table[name] = [np.array(text.split(), dtype=float) for text in table[name]]
+    table["largest_discount"] = pd.to_numeric(table["largest_discount"])
     return table.astype({"seed": int, "core_seconds": float})
 
 

@@ -250,17 +250,12 @@ def _train(cells: Sequence[Cell], alone: bool) -> None:
         origin = Origin.here(cell.config.device)
         names = [str(origin.hardware[name]) for name in ("processor", "accelerator") if name in origin.hardware]
         steps, returns = learning_curve(cell.folder)
-        record = {
-            "world": cell.setting.world,
-            "setting": cell.setting.name,
-            "seed": cell.seed,
-            "processor": " + ".join(names),
-            "code": origin.code or "",
-            "core_seconds": share,
-            "steps": steps,
-            "returns": returns,
-        }
-        write_bytes(cell.mark, f"{json.dumps(record)}\n".encode())
+        discounts = RunFolder(cell.folder).learning_curve("questions/discount_max")[1]
+        learned = max(discounts, default=None) if cell.config.question_discount is None else None
+        run = {"world": cell.setting.world, "setting": cell.setting.name, "seed": cell.seed}
+        spent = {"processor": " + ".join(names), "code": origin.code or "", "core_seconds": share}
+        found = {"largest_discount": learned, "steps": steps, "returns": returns}
+        write_bytes(cell.mark, f"{json.dumps(run | spent | found)}\n".encode())
 
 
 def train_reference(config: TrainConfig, path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from filelock import FileLock
@@ -188,6 +189,15 @@ def test_cells_trained_at_once_are_marked_one_by_one(tmp_path: Path) -> None:
     assert group[1].found_config() is not None
     assert not group[1].is_finished
     assert group[1].beside("log").read_text().startswith("NotFiniteError: ")
+
+
+def test_a_record_has_the_largest_discount_where_discounts_are_learned(tmp_path: Path) -> None:
+    (cell,) = cells(tmp_path, [PUDDLE], 1, TINY)
+    learning = dataclasses.replace(cell.config, question_discount=None, meta_learning_rate=0.1, log_every=80)
+    run_cells([dataclasses.replace(cell, config=learning)])
+    largest = pd.read_csv(cell.folder / "progress.csv")["questions/discount_max"]
+    assert largest.nunique() > 1
+    assert dataclasses.replace(cell, config=learning).record()["largest_discount"] == largest.max()
 
 
 def test_a_cell_that_cannot_begin_lets_the_others_train(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -87,6 +88,7 @@ def test_a_sweep_leaves_records_of_every_run_and_a_picture(swept: Path, capsys: 
         assert row.steps.tolist() == steps == [480, 960]
         assert np.allclose(row.returns, returns, rtol=1e-5)
         assert row.core_seconds > 0
+        assert math.isnan(row.largest_discount)  # discounts are fixed
         assert row.processor
         assert row.code == (code_version() or "")
     assert read_configs(swept / "records", "puddle-world")["random"]["task"] == "random"
@@ -132,7 +134,7 @@ def test_a_search_goes_on_until_the_papers_choice_is_run(tmp_path: Path, monkeyp
             write_run(cell.folder, cell.config, {cell.config.steps: value})
             run = {"world": cell.setting.world, "setting": cell.setting.name, "seed": cell.seed}
             curve = {"steps": [cell.config.steps], "returns": [value]}
-            mark = {**run, "processor": "p", "code": "c", "core_seconds": 1.0, **curve}
+            mark = {**run, "processor": "p", "code": "c", "core_seconds": 1.0, "largest_discount": None, **curve}
             cell.mark.write_text(json.dumps(mark))
         finished(cells)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -45,7 +46,7 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{gains}": _gains(records, redraw),
         "{cost}": _cost(records),
         "{exploratory}": _exploratory(),
-        "{own tasks}": _own_tasks(),
+        "{decisive}": _decisive(findings, records),
         "{claims}": _claims(findings),
         "{rule}": (inspect.getdoc(claims) or "").partition("\n\n")[2],
         "{worlds}": _worlds(),
@@ -134,20 +135,21 @@ def _claims(findings: list[claims.Finding]) -> str:
 
 
 def _solved(records: pd.DataFrame) -> str:
-    """Solved runs of each setting with exact intervals, by experiment and world; a setting where it first comes."""
-    rows, counted = [], set[str]()
+    """Solved runs with exact intervals by experiment, world and processor, unless all are in rows above."""
+    rows, counted, own = [], set[tuple[str, str, str]](), records[records["seed"] < TRIAL_SEED]
     for name, experiment in EXPERIMENTS.items():
         for world in experiment.worlds:
-            settings = [one for one in experiment.compared(world, records) if one.folder_name not in counted]
-            counted.update(one.folder_name for one in settings)
-            runs = tables_of(settings, records[records["seed"] < TRIAL_SEED]).dropna(subset="solved")
-            counts = [
-                f"{label} {of.sum():.0f}/{len(of)} [{interval.low:.2f}, {interval.high:.2f}]"
-                for label, of in runs.groupby("label", sort=False)["solved"]
-                for interval in [fraction_estimate(int(of.sum()), len(of))]
-            ]
-            rows += [(f"`{name}`", world, "; ".join(counts))] if counts else []
-    return table(("Experiment", "World", "Solved runs, 95% interval"), rows)
+            settings = {one.name: one for one in reversed(experiment.compared(world, records))}  # equal ones once
+            names = {one.label: one.name for one in settings.values()}
+            runs = tables_of([*settings.values()][::-1], own).dropna(subset="solved")
+            for processor, found in runs.groupby("processor"):
+                counts, known = list[str](), len(counted)
+                for label, of in found.groupby("label", sort=False)["solved"]:
+                    exact = fraction_estimate(int(of.sum()), len(of))
+                    counts.append(f"{label} {of.sum():.0f}/{len(of)} [{exact.low:.2f}, {exact.high:.2f}]")
+                    counted.add((world, names[label], processor))
+                rows += [(f"`{name}`", world, processor, "; ".join(counts))] if len(counted) > known else []
+    return table(("Experiment", "World", "Processor", "Solved runs, 95% interval"), rows)
 
 
 def _figures(findings: list[claims.Finding], redraw: bool) -> str:
@@ -164,19 +166,20 @@ def _figures(findings: list[claims.Finding], redraw: bool) -> str:
 
 
 def _gains(records: pd.DataFrame, redraw: bool) -> str:
-    """Processor time and gain in final return of each auxiliary task beside none, with their picture."""
+    """CPU time and gain in final return of each auxiliary task beside none, with their picture."""
     picture, title = STORE / "cost.png", "What auxiliary tasks cost and gain"
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes, rows = figure.add_subplot(), []
     for name, marker in zip(_JOINT, "osD", strict=True):
-        for method in ("random", "reward-prediction", "discovered"):
-            worlds = EXPERIMENTS[name].worlds
-            compared = claims.Claim("", "", name, worlds, (method, "none"), "final", "difference", 0.0, 2)
-            gain = claims.findings(records, [compared])[0].effect
+        for method in ("random", "reward-prediction", "discovered", "sb3-a2c"):
+            experiment = EXPERIMENTS[name]
+            compared = claims.Claim(
+                "", "", name, experiment.worlds, (method, "none"), "final", "difference", 0.0, experiment.seeds
+            )
+            gain, time = claims.findings(records, [compared])[0].effect, _time_ratio(compared, records)
+            rows += [(f"`{name}`", NAMES[method], f"{time:.1f}", str(gain or ""))] if time else []
             if gain is None:
                 continue
-            time = _time_ratio(compared, records)
-            rows.append((f"`{name}`", NAMES[method], f"{time:.1f}", str(gain)))
             errors = [[gain.value - gain.low], [gain.high - gain.value]]
             label = f"{NAMES[method]}, {name}"
             axes.errorbar(time, gain.value, errors, fmt=marker, color=COLORS[method], capsize=3, label=label)
@@ -184,9 +187,9 @@ def _gains(records: pd.DataFrame, redraw: bool) -> str:
         return "Nothing yet."
     axes.plot(1.0, 0.0, "*", color=COLORS["none"], markersize=10, label=NAMES["none"])
     axes.axhline(0.0, color=GRAY, linewidth=1.0, linestyle=":")
-    axes.set(xlabel="processor time, as a multiple of no auxiliary task", ylabel="gain in normalized return")
+    axes.set(xlabel="CPU time, as a multiple of no auxiliary task", ylabel="gain in normalized return")
     dress(axes, logarithmic=False)
-    axes.legend(loc="upper center", frameon=False, fontsize=8)
+    axes.legend(loc="best", frameon=False, fontsize=8)
     if redraw:
         save(figure, picture)
     shown = table(("Experiment", "Auxiliary task", "Time", "Gain"), rows, (2,))
@@ -197,19 +200,27 @@ _JOINT = ("joint", "own-tasks", "ppo-tasks")
 """Experiments whose encoders the main task trains, too."""
 
 
-def _time_ratio(compared: claims.Claim, records: pd.DataFrame) -> float:
-    """The ratio of two settings' mean processor times; the geometric mean over worlds and processors that have both."""
+def _time_ratio(compared: claims.Claim, records: pd.DataFrame) -> float | None:
+    """The ratio of two settings' mean CPU times; the geometric mean over worlds and processors that have both."""
     ratios = []
     for world in compared.worlds:
-        names = {one.label: one.name for one in EXPERIMENTS[compared.experiment].compared(world, records)}
+        names = {one.name: one.label for one in EXPERIMENTS[compared.experiment].compared(world, records)}
         own = records[(records["world"] == world) & (records["seed"] < TRIAL_SEED)]
-        times = own.pivot_table("core_seconds", "processor", "setting")
-        ratios += list((times[names[compared.settings[0]]] / times[names[compared.settings[1]]]).dropna())
-    return statistics.geometric_mean(ratios)
+        own = own.assign(label=own["setting"].map(names))
+        times = own.pivot_table("core_seconds", "processor", "label").reindex(columns=compared.settings)
+        ratios += list(times.iloc[:, 0].div(times.iloc[:, 1]).dropna())
+    return statistics.geometric_mean(ratios) if ratios else None
+
+
+def _decisive(findings: list[claims.Finding], records: pd.DataFrame) -> str:
+    """The worlds without which the claim of `own-tasks` would have another verdict."""
+    claim, verdict = next(one[:2] for one in findings if one.claim.experiment == "own-tasks")
+    fewer = {out: replace(claim, worlds=tuple(one for one in claim.worlds if one != out)) for out in claim.worlds}
+    return " or ".join(world for world, of in fewer.items() if claims.findings(records, [of])[0].verdict != verdict)
 
 
 def _cost(records: pd.DataFrame) -> str:
-    """Processor time by experiment, of each run where it first comes."""
+    """CPU time by experiment, of each run where it first comes."""
     owners = dict[str, str]()
     for name, experiment in EXPERIMENTS.items():
         for world in experiment.worlds:
@@ -237,19 +248,6 @@ def _exploratory() -> str:
         for (name, world), of in found.groupby(["experiment", "world"], sort=False)
     ]
     return table(("Experiment", "World", "Solved seeds"), rows)
-
-
-def _own_tasks() -> str:
-    """Normalized median return of each method on external tasks, mean over tasks."""
-    found = pd.read_csv(RESULTS / "exploratory.csv")
-    found = found[found["experiment"] == "own-tasks"]
-    medians = zip(found["world"], found["median_final_return"], strict=True)
-    found["normalized"] = [REFERENCES[world].normalized(value) for world, value in medians]
-    names = {"sb3-a2c": "Stable-Baselines3's A2C", "none": "`DGVFA2C`, no auxiliary task"}
-    names |= {"discovered": "discovered questions (default)", "random": "random questions"}
-    names |= {"reward-prediction": "reward prediction"}
-    means = found.groupby("setting")["normalized"].mean()
-    return table(("Method", "Normalized return"), [(names[name], f"{means[name]:.2f}") for name in names], (1,))
 
 
 def _worlds() -> str:
@@ -292,7 +290,9 @@ def _returns(records: pd.DataFrame) -> str:
     for name in _JOINT:
         settings = [one for world in EXPERIMENTS[name].worlds for one in EXPERIMENTS[name].compared(world, records)]
         runs = scaled(tables_of(settings, records[records["seed"] < TRIAL_SEED]))
-        found.append(runs[~runs["label"].str.contains("6M")].assign(experiment=name))
+        runs = runs[~runs["label"].str.contains("6M")].assign(experiment=name)
+        compared = runs.groupby(["world", "seed", "processor"])["label"].transform("nunique")
+        found.append(runs[compared == runs["label"].nunique()])
     runs = pd.concat(found)
     means = runs.pivot_table("final", ["experiment", "world"], "label", sort=False)
     cells = means.map(lambda value: "" if pd.isna(value) else f"{value:.2f}").reset_index()

@@ -5,7 +5,7 @@ matter. It is
 
 - *supported* if the effect's 95% interval lies above 0, its estimate is at least δ, and its test, if it has one, is
   significant at 5% after Holm's correction over the claims of its experiment, untested ones included;
-- *contradicted* if the interval lies below δ;
+- *contradicted* if the interval lies below δ: an effect that matters is excluded, a smaller one is not;
 - *inconclusive* otherwise;
 - *untested* unless every setting has a record of at least `seeds` seeds on every world.
 
@@ -42,7 +42,7 @@ from dgvf_agents.experiments.statistics import (
 
 Measure = Literal["solved", "final", "area"]
 """`solved`: whether the final return reaches the world's threshold, 0 or 1; `final`: the final return, the mean of the
-last five evaluations, on MinAtar of the last tenth of the training episodes; `area`: the mean return over the run."""
+last five points of the curve; `area`: the mean return over the run."""
 _COLUMNS: dict[Measure, str] = {"solved": "solved", "final": "final", "area": "average"}
 """Of `tables_of`."""
 Effect = Literal["level", "difference", "improvement"]

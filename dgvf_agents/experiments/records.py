@@ -28,7 +28,7 @@ Record = dict[str, Any]
 """A finished run: its world as in `dgvf train`, and `COLUMNS`.
 
 `setting` is the method and its differences from the world's preset, `processor` the name of the processor and of the
-accelerator if there is one, `code` the commit, `core_seconds` the processor time of training and compilation, for a
+accelerator if there is one, `code` the commit, `core_seconds` the CPU time of training and compilation, for a
 member of a population its share, `largest_discount` the largest γ of any question at any time, `None` where they are
 not learned. `steps` and `returns` are lists, the curve: the mean undiscounted return of each evaluation, or of training
 episodes where there are none.
@@ -98,8 +98,8 @@ def _file(folder: Path, world: str) -> Path:
 
 
 def tables_of(settings: Iterable[Setting], records: pd.DataFrame) -> pd.DataFrame:
-    """A row for each run: `world`, `label`, `seed`, `steps`, `final`, `average`, `solved` (NaN without a threshold) and
-    `curve` [N, 2].
+    """A row for each run: `world`, `label`, `seed`, `processor`, `steps`, `final`, `average`, `solved` (NaN without a
+    threshold) and `curve` [N, 2].
 
     Args:
         settings: of the rows, in their order; each label once.
@@ -113,8 +113,9 @@ def tables_of(settings: Iterable[Setting], records: pd.DataFrame) -> pd.DataFram
             final, average = final_return(run.returns), area_under_curve(run.steps, run.returns)
             solved = math.nan if threshold is None else float(final >= threshold)
             curve = np.column_stack([run.steps, run.returns])
-            rows.append((world, label, run.seed, run.steps[-1], final, average, solved, curve))
-    return pd.DataFrame(rows, columns=["world", "label", "seed", "steps", "final", "average", "solved", "curve"])
+            rows.append((world, label, run.seed, run.processor, run.steps[-1], final, average, solved, curve))
+    columns = ["world", "label", "seed", "processor", "steps", "final", "average", "solved", "curve"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def scaled(runs: pd.DataFrame) -> pd.DataFrame:

@@ -68,7 +68,7 @@ REFERENCE = "sb3-a2c"
 """`TrainConfig.task` of Stable-Baselines3's A2C."""
 
 POINTS = 50
-"""Of the curve of training returns, where there are no evaluations: the last five are the last tenth of training."""
+"""Of the curve of training returns, where there are no evaluations."""
 
 
 @final
@@ -111,7 +111,7 @@ class Cell:
         return self.folder / "finished.json"
 
     def beside(self, ending: Literal["log", "spent"]) -> Path:
-        """A file beside the folder: output of its process, or its processor time.
+        """A file beside the folder: output of its process, or its CPU time.
 
         Raises:
             ValueError: it is a link, whose target would be written to.
@@ -228,7 +228,7 @@ def run_cells(cells: Sequence[Cell]) -> None:
 
 
 def _train(cells: Sequence[Cell], alone: bool) -> None:
-    """Train cells. A file beside each has its share of the processor time for the process that resumes it."""
+    """Train cells. A file beside each has its share of the CPU time for the process that resumes it."""
     failures: list[Exception | None] = [None] * len(cells)
     start, files = sum(os.times()[:4]), [cell.beside("spent") for cell in cells]
     earlier = sum(float(file.read_text()) for file in files if file.exists())

@@ -184,8 +184,8 @@ def test_measures_of_a_curve() -> None:
 def table(world: str, returns: Sequence[float]) -> pd.DataFrame:
     """Runs whose curves rise linearly from 0 to the returns of their seeds."""
     steps, one = np.arange(10.0, 110.0, 10.0), setting(world, "a2c")
-    rows = [(world, one.name, seed, steps, value * steps / 100) for seed, value in enumerate(returns)]
-    return tables_of([one], pd.DataFrame(rows, columns=["world", "setting", "seed", "steps", "returns"]))
+    rows = [(world, one.name, seed, "cpu", steps, value * steps / 100) for seed, value in enumerate(returns)]
+    return tables_of([one], pd.DataFrame(rows, columns=["world", "setting", "seed", "processor", "steps", "returns"]))
 
 
 def test_a_run_has_final_and_average_return_and_is_solved_at_the_level() -> None:

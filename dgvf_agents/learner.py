@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from dgvf_agents.core.inner_loop import InnerLoop
 from dgvf_agents.core.inner_update import InnerState, MetaLoss, UpdateFunction
@@ -28,7 +28,7 @@ from dgvf_agents.core.meta_optimizer import MetaOptimizer
 from dgvf_agents.core.metrics import InnerMetrics, check_finite
 from dgvf_agents.core.optimizers import OptimizerState, clip_heads_separately
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.execution.devices import get_random_state, set_random_state
+from dgvf_agents.execution.devices import get_random_state, set_random_state, stack_steps
 from dgvf_agents.execution.memory import free_bytes
 from dgvf_agents.execution.packing import KEY, Packing
 from dgvf_agents.execution.update_functions import UpdateFunctions
@@ -242,20 +242,20 @@ class Learner(ABC):
             return "graph"
         state = sum(tensor.nbytes for tensor in tree_leaves(arguments) if isinstance(tensor, Tensor))
         needed = {"graph": (length + 1) * graph + state, "recompute": 2 * graph + (length + 1) * state}
-        told = {name: f"{size / 1e9:.1f} GB" for name, size in {**needed, "free": free}.items()}
+        sizes = {name: f"{size / 1e9:.1f} GB" for name, size in {**needed, "free": free}.items()}
         if needed["graph"] <= free:
             return "graph"
         if self.settings.storage == "graph":
-            warnings.warn(f"storage='graph' needs about {told['graph']}, and {told['free']} are free", stacklevel=2)
+            warnings.warn(f"storage='graph' needs about {sizes['graph']}, and {sizes['free']} are free", stacklevel=2)
         elif needed["recompute"] > free:
             raise ValueError(
                 "n_steps x n_envs must be so small that an inner update fits in memory: with storage='recompute' it "
-                f"takes about {told['recompute']}, with 'graph' {told['graph']}; {told['free']} are free"
+                f"takes about {sizes['recompute']}, with 'graph' {sizes['graph']}; {sizes['free']} are free"
             )
         elif self.settings.storage == "auto":
             warnings.warn(
-                f"storage='recompute' is chosen, which takes about {told['recompute']}: the graphs of {length} updates "
-                f"would take {told['graph']}, and {told['free']} are free",
+                f"storage='recompute' is chosen, which takes about {sizes['recompute']}: the graphs of {length} "
+                f"updates would take {sizes['graph']}, and {sizes['free']} are free",
                 stacklevel=2,
             )
         return "recompute"
@@ -289,7 +289,7 @@ class Learner(ABC):
         if stored is None:
             return
         current, random_state = self._state, get_random_state(self._device)
-        self._repeat(stored)
+        self._repeat(stored._replace(rollouts=[*map(_laid_out, stored.rollouts)]))
         set_random_state(self._device, random_state)
         self._state = current
         if self._unroll is not None:
@@ -309,6 +309,13 @@ class Learner(ABC):
             set_random_state(self._device, before)
             self.step(rollout, rate, 0.0)
         self.metrics, self.meta_loss = metrics, meta_loss
+
+
+def _laid_out(rollout: Rollout) -> Rollout:
+    """A rollout of a file, in the memory layout of a collected one: in another, convolutions round differently."""
+    observed = rollout.observations, rollout.next_observations
+    given, following = (tree_map(lambda tensor: stack_steps(tensor.unbind()), each) for each in observed)
+    return rollout._replace(observations=given, next_observations=following)
 
 
 def meta_step(

@@ -10,12 +10,4 @@ from dgvf_agents.core.tasks import (
     RewardPrediction,
 )
 
-__all__ = [
-    "AuxiliaryTask",
-    "DiscoveredGVFs",
-    "GVFTask",
-    "NoTask",
-    "PixelControl",
-    "RandomGVFs",
-    "RewardPrediction",
-]
+__all__ = ["AuxiliaryTask", "DiscoveredGVFs", "GVFTask", "NoTask", "PixelControl", "RandomGVFs", "RewardPrediction"]

@@ -15,9 +15,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFPPO
+from dgvf_agents.agents.arguments import question_network
 from dgvf_agents.agents.policies import MLPExtractor
-from dgvf_agents.agents.ppo_learner import PPOSettings
-from dgvf_agents.core.tasks import RewardPrediction
+from dgvf_agents.agents.ppo_learner import PPOLearner, PPOSettings
+from dgvf_agents.core.metrics import NotFiniteError
+from dgvf_agents.core.tasks import AuxiliaryTask, RandomGVFs, RewardPrediction
+from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.options import EncoderMode, Task
 from dgvf_envs.sb3_adapter import make_vec
 from tests.random_rollouts import random_rollout
@@ -155,7 +158,86 @@ def test_names_in_the_log_are_ppo_s() -> None:
     assert {name for name in theirs.logger.name_to_value if name.startswith("train/")} <= set(recorded)
 
 
+class _Target(AuxiliaryTask):
+    """Has meta-parameters, and reads the features that the answers bootstrap from."""
+
+    num_answers = 2
+    reads_features = True
+
+    def __init__(self, model: DGVFPPO) -> None:
+        self.model, self.calls = model, 0
+
+    def initial_meta_params(self) -> Params:
+        return {"scale": torch.tensor([2.0, -1.0])}
+
+    def loss(self, answers: torch.Tensor, bootstraps: torch.Tensor, eta: Params, rollout: Rollout) -> torch.Tensor:
+        given = self.model._functions.answer(self.model.learner.theta, rollout.next_observations)  # type: ignore
+        torch.testing.assert_close(given, bootstraps)
+        self.calls += 1
+        return ((answers - eta["scale"]) ** 2).sum(-1).mean()
+
+
+class _OtherLoss(RandomGVFs):
+    def loss(self, *arguments: Any) -> torch.Tensor:
+        return super().loss(*arguments) * 2.0
+
+
+def test_tasks_of_ones_own_get_meta_parameters_and_features() -> None:
+    model = model_of(lambda model: _Target(model), learning_rate=1e-2).learn(20 * ROLLOUT)  # type: ignore[arg-type]
+    assert model.task.calls == 20 * 2 * 4  # type: ignore[attr-defined]
+    observations = torch.as_tensor(model._last_obs)
+    answers = model._functions.answer(
+        model.learner.theta, model._functions.encode(model.learner.theta, observations, batch_dims=1)
+    )
+    torch.testing.assert_close(answers, torch.tensor([2.0, -1.0]).expand_as(answers), rtol=0.0, atol=0.1)
+
+
+def test_an_interrupted_iteration_leaves_one_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The policy acts, and is saved, with the weights of the steps that were taken."""
+    model, steps = model_of(), []
+    before, step = model.learner.theta, PPOLearner._stepped
+
+    def interrupted(self: PPOLearner, *arguments: Any) -> Any:
+        steps.append(arguments)
+        if len(steps) == 6:
+            raise KeyboardInterrupt
+        return step(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PPOLearner, "_stepped", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.learn(ROLLOUT)
+    acting = {name: value.clone() for name, value in model._functions.params().items()}
+    assert not any(torch.equal(value, before[name]) for name, value in acting.items())
+    model.save(tmp_path / "model")
+    for trained in (model, DGVFPPO.load(tmp_path / "model", device="cpu")):
+        torch.testing.assert_close(trained.learner.theta, acting, rtol=0.0, atol=0.0)
+
+
+def test_divergence_is_reported_with_the_iteration_and_replaces_no_file(tmp_path: Path) -> None:
+    model = model_of(env=Samples(VECTOR, REAL), learning_rate=lambda progress: 1e30 if progress < 0.6 else 1e-3)
+    model.save(tmp_path / "model")
+    good = (tmp_path / "model.zip").read_bytes()
+    with pytest.raises(NotFiniteError, match="must be finite after"):
+        model.learn(4 * 16)
+    with pytest.raises(NotFiniteError, match="must be finite after"):
+        model.save(tmp_path / "model")
+    assert (tmp_path / "model.zip").read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("batch_size", 0), ("batch_size", 1), ("n_epochs", 0), ("target_kl", -1), ("answer_lambda", 5)]
+)
+def test_an_attribute_that_is_changed_is_checked(name: str, value: Any) -> None:
+    model = model_of().learn(ROLLOUT)
+    setattr(model, name, value)
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        model.learn(ROLLOUT)
+
+
 def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"auxiliary_task must not override ask\(\) or loss\(\) .*a _OtherLoss"):
+        model_of(lambda model: _OtherLoss(question_network(model.policy, 2, False)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batch_size must be at least 2"):
         model_of(batch_size=1)
     with pytest.raises(ValueError, match="clip_range must be > 0, got -1"):

@@ -26,19 +26,14 @@ from dgvf_agents.agents.arguments import (
     RULE_STRUCTURE,
     build_task,
     check_arguments,
+    check_given,
     check_learning,
     check_rule_settings,
     compilation_of,
     inner_optimizer_for,
     policy_arguments,
 )
-from dgvf_agents.agents.collecting import (
-    Collector,
-    ExperienceSource,
-    as_vec_env,
-    looks_at_steps,
-    made_env,
-)
+from dgvf_agents.agents.collecting import Collector, ExperienceSource, as_vec_env, looks_at_steps, made_env
 from dgvf_agents.agents.extractors import check_observation_space
 from dgvf_agents.agents.functional_policy import PolicyFunctions, functional_policy
 from dgvf_agents.agents.logging import Guidance, record, restore_log
@@ -53,7 +48,7 @@ from dgvf_agents.agents.persistence import (
 from dgvf_agents.agents.policies import ALIASES
 from dgvf_agents.agents.rollout import RolloutView
 from dgvf_agents.agents.schedules import AnnealedSettings, checked_value_at, value_at
-from dgvf_agents.core.argument_checks import check_flags, check_sizes, checked_seed
+from dgvf_agents.core.argument_checks import check_flags, check_sizes, checked_seed, keywords_of
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.inner_update import Numbers, UpdateRule
 from dgvf_agents.core.metrics import InnerMetrics, check_metrics
@@ -108,6 +103,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     mixed_precision: bool
     compile: Mode
     loss_reduction: LossReduction
+    use_rms_prop: bool
+    action_noise: None
     learners: int = 1
     """Learners that train together, each with `n_envs` environments."""
     seconds: float = 0.0
@@ -122,7 +119,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     _source: ExperienceSource  # of the next rollout: the collector, unless others act
     _checked_meta_settings: Sequence[Any] = ()
     _policy_theta: Params  # packed θ, which the policy's parameters are views of
-    _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
     _stored_training: TrainingState | None = None  # of a model loaded without environment
     _stored_log: dict[str, Any] | None = None  # until there is a logger
 
@@ -136,13 +132,14 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         """
         given = dict(arguments)
         env, n_envs, set_up = given.pop("env"), given.pop("n_envs"), given.pop("_init_setup_model")
-        rate, policy_kwargs = given["learning_rate"], given["policy_kwargs"]
+        rate = given["learning_rate"]
+        if env is None and set_up:
+            raise ValueError("env must be an environment or its id, got None: load() makes models without one")
         if n_envs is not None:
             check_sizes(n_envs=n_envs)
         checked_value_at("learning_rate", rate, 1.0)
+        check_given(given)
         given["seed"] = checked_seed(given["seed"])
-        if policy_kwargs is not None and not isinstance(policy_kwargs, dict):
-            raise ValueError(f"policy_kwargs must be a dict or None, got {policy_kwargs!r}")
         given |= {"learning_rate": rate if callable(rate) else float(rate), "device": device_of_model(given["device"])}
         own = {name: given.pop(name) for name in given.keys() - _OF_STABLE_BASELINES3}
         env = made_env(env, n_envs, given["seed"], self._default_num_envs)
@@ -236,19 +233,19 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self._rollout: Rollout | None = None
         self._guidance = Guidance()
         buffer = (self.rollout_buffer_class, self.n_steps, self.n_envs, self.rollout_buffer_kwargs)
-        self.rollout_buffer = RolloutView(self.policy, self._functions.show, *buffer)  # type: ignore[assignment]
+        with keywords_of("rollout_buffer_kwargs", self.rollout_buffer_kwargs):
+            self.rollout_buffer = RolloutView(self.policy, self._functions.show, *buffer)  # type: ignore[assignment]
 
     def _setup_policy(self) -> None:
         """The policy, and the inner optimizer that its `optimizer_class` stands for."""
         kwargs = policy_arguments(self)
         given = kwargs["optimizer_class"], kwargs.get("optimizer_kwargs")
-        optimizer = self.inner_optimizer or inner_optimizer_for(*given)
-        self._optimizer: Optimizer = optimizer_for_means(optimizer, self._samples_per_unit)
-        self.policy = self.policy_class(  # type: ignore[assignment]
-            self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
-        ).to(self.device)
-        if not isinstance(self.policy, ActorCriticPolicy):
-            raise ValueError(f"policy must be an ActorCriticPolicy, got {self.policy_class.__name__}")
+        with keywords_of("policy_kwargs", self.policy_kwargs):
+            optimizer = self.inner_optimizer or inner_optimizer_for(*given)
+            self._optimizer: Optimizer = optimizer_for_means(optimizer, self._samples_per_unit)
+            self.policy = self.policy_class(  # type: ignore[assignment]
+                self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
+            ).to(self.device)
 
     @property
     def steps_per_update(self) -> int:
@@ -348,12 +345,11 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _sync_policy(self) -> None:
         self._policy_theta = self.learner.packed_state.theta
         self._functions.show(self._policy_theta[KEY])
-        self._policy_versions = self._functions.versions()
 
     def _prepare_update(self) -> None:
         """Let changed attributes and weights written into the policy take effect."""
         self._apply_settings()
-        if self._functions.versions() != self._policy_versions:
+        if not self._functions.shows(self._policy_theta[KEY]):
             self.learner.set_theta(self._functions.params())
             self._sync_policy()
 
@@ -425,8 +421,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self._update_learning_rate(self.policy.optimizer)
         settings = self.annealed_settings()
         rollout = settings.batch(self._rollout)
-        self._update(rollout, settings)
-        self._sync_policy()
+        try:
+            self._update(rollout, settings)
+        finally:  # also where it was interrupted
+            self._sync_policy()
         self._functions.update_statistics(rollout.observations)
         if self._guidance.watches_inputs:
             self._guidance.see_inputs(*self._functions.inputs(rollout.observations))

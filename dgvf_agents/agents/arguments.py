@@ -47,6 +47,29 @@ RULE_SETTINGS = (
 bring the entropy coefficient of their own."""
 
 
+def check_given(given: Mapping[str, Any]) -> None:
+    """Check what Stable-Baselines3's constructor takes for granted.
+
+    Args:
+        given: arguments of an algorithm's constructor, or attributes, by name.
+
+    Raises:
+        ValueError: one is out of its range.
+    """
+    policy, verbose, log = given.get("policy", ""), given["verbose"], given["tensorboard_log"]
+    if not (isinstance(policy, str) or (isinstance(policy, type) and issubclass(policy, ActorCriticPolicy))):
+        found = getattr(policy, "__name__", policy)
+        raise ValueError(f"policy must be a policy's name or an ActorCriticPolicy class, got {found}")
+    if not (is_integer(verbose) and verbose >= 0):
+        raise ValueError(f"verbose must be an integer >= 0, got {verbose!r}")
+    check_flags(**{name: given[name] for name in ("use_sde", "use_rms_prop", "monitor_wrapper") if name in given})
+    if not (log is None or isinstance(log, str | Path)):
+        raise ValueError(f"tensorboard_log must be a path or None, got {log!r}")
+    for name in ("policy_kwargs", "rollout_buffer_kwargs"):
+        if not isinstance(given[name], dict | None):
+            raise ValueError(f"{name} must be a dict or None, got {given[name]!r}")
+
+
 def check_arguments(given: Mapping[str, Any]) -> None:
     """
     Args:
@@ -63,9 +86,9 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         for progress_remaining in (1.0, 0.0):
             checked_value_at(name, given[name], progress_remaining)
     check_counts(stats_window_size=given["_stats_window_size"])
-    check_flags(use_rms_prop=given["use_rms_prop"], use_sde=given["use_sde"])
-    if not (is_integer(given["verbose"]) and given["verbose"] >= 0):
-        raise ValueError(f"verbose must be an integer >= 0, got {given['verbose']!r}")
+    check_given(given)
+    if given["use_sde"] and not isinstance(given["action_space"], gym.spaces.Box):
+        raise ValueError(f"use_sde must be False unless actions are a Box, got True with {given['action_space']}")
     if not (isinstance(given["compile"], bool) or given["compile"] == "auto"):
         raise ValueError(f"compile must be True, False or 'auto', got {given['compile']!r}")
     checked_seed(given["seed"])
@@ -193,7 +216,9 @@ def policy_arguments(model: Any) -> dict[str, Any]:
             raise ValueError(
                 f"inner_optimizer must be None where optimizer_class is given, got {model.inner_optimizer}"
             )
-        return kwargs
+        usual = {"eps": 1e-5} if kwargs["optimizer_class"] is torch.optim.Adam else {}  # as Stable-Baselines3's
+        given = kwargs.get("optimizer_kwargs")
+        return {**kwargs, "optimizer_kwargs": usual if given is None else given}
     if model.use_rms_prop:
         kind = _RMS_PROP[model.rms_prop]
         usual = {"alpha": model.rms_prop_decay, "eps": model.rms_prop_eps}

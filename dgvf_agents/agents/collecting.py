@@ -22,6 +22,7 @@ from torch import Tensor
 from dgvf_agents.agents.rollout import Arrays, RolloutBuilder, Step
 from dgvf_agents.agents.simulation import MAX_STEPS, SimulatedEpisodes, Simulation, simulated_world
 from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.metrics import check_finite
 from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
@@ -240,10 +241,16 @@ class Collector(ExperienceSource):
         return SimulatedEpisodes(simulation, env, self._distribution.draw_noise, lambda: self.is_compiled)
 
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
+        """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space.
+
+        Raises:
+            NotFiniteError: training has diverged.
+        """
         space = self._policy.action_space
         if isinstance(space, gym.spaces.Box):
             actions = actions.reshape(-1, *space.shape)
+            if not np.isfinite(actions).all():
+                check_finite("actions", torch.from_numpy(actions), self._updates())
             squashed = self._policy.squash_output
             actions = self._policy.unscale_action(actions) if squashed else np.clip(actions, space.low, space.high)
         return actions.astype(space.dtype, copy=False)

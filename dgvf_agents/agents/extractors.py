@@ -327,9 +327,7 @@ def window_space(space: gym.Space, window: int) -> gym.Space:
         return gym.spaces.MultiDiscrete(np.tile(space.nvec, window))
     if isinstance(space, gym.spaces.Box) and space.shape:
         return gym.spaces.Box(
-            np.concatenate([space.low] * window),
-            np.concatenate([space.high] * window),
-            dtype=space.dtype,
+            np.concatenate([space.low] * window), np.concatenate([space.high] * window), dtype=space.dtype
         )
     if isinstance(space, gym.spaces.MultiBinary):
         return gym.spaces.MultiBinary((window * space.shape[0], *space.shape[1:]))

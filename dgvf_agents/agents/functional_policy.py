@@ -148,9 +148,10 @@ class PolicyFunctions:
                 "weights into them, with load_state_dict(), and make other modules in _build() of a policy class"
             )
 
-    def versions(self) -> list[int]:
-        """How often each parameter was written to in place; writes to its `.data` do not count."""
-        return [parameter._version for parameter in self._parameters.values()]
+    def shows(self, theta: Tensor) -> bool:
+        """Whether the policy's own parameters are still packed θ, which `show` copied to them."""
+        pointers = [parameter.data_ptr() for parameter in self._parameters.values()]
+        return pointers == [pointer for pointer, _ in self._views] and torch.equal(self._shown, theta)
 
     def statistics(self) -> Params:
         """Copies of the encoder's running statistics, by name; empty for most."""

@@ -31,16 +31,10 @@ from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.agents.logging import get_log
 from dgvf_agents.agents.schedules import GeometricSchedule, TabulatedSchedule
 from dgvf_agents.core import networks, optimizers, resnet
-from dgvf_agents.hyperparameters import SCHEDULED, record
+from dgvf_agents.hyperparameters import SCHEDULED, check_hyperparameters, record
 from dgvf_agents.learner import SingleLearner
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, with_ending, write_bytes
-from dgvf_agents.storage.model_file import (
-    StoredModel,
-    model_file,
-    opened,
-    stable_baselines3_weights,
-    stored_model,
-)
+from dgvf_agents.storage.model_file import StoredModel, model_file, opened, stable_baselines3_weights, stored_model
 from dgvf_agents.storage.state import (
     TrainingState,
     get_random_states,
@@ -97,11 +91,14 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, deque, np.ndarray, np.generi
 def save_model(model: Any, path: Any, exclude: Iterable[str] | None, include: Iterable[str] | None) -> None:
     """`DiscoveryAlgorithm.save`."""
     model._prepare_update()
+    model.learner.check_finite()  # before a good file is replaced
     included = {*(include or ())} - saved_names(type(model))
     refused = sorted(name for name in included if name not in vars(model) or not may_add(type(model), name))
     if refused:
         raise ValueError(f"include must name attributes of your own that the model has, got {', '.join(refused)}")
-    names = saved_names(type(model)) - {*(exclude or ())} | {*(include or ())}
+    own = {name for name, value in vars(model).items() if may_add(type(model), name) and isinstance(value, _PLAIN)}
+    own -= {name for name in own if name.startswith("_")}
+    names = (saved_names(type(model)) | own) - {*(exclude or ())} | {*(include or ())}
     attributes = {name: vars(model)[name] for name in sorted(names) if name in vars(model)}
     schedules = {name: getattr(model, name, None) for name in SCHEDULED} | {"learning_rate": model.lr_schedule}
     tables = {name: TabulatedSchedule.of(given) for name, given in schedules.items() if callable(given)}
@@ -128,6 +125,7 @@ def load_model(
     custom: Any = {} if custom_objects is None else custom_objects
     if not isinstance(custom, dict):
         raise ValueError(f"custom_objects must be a dict or None, got {custom_objects!r}")
+    check_hyperparameters(custom)
     source: Source = path
     cls: Any = kind
     with naming(source):

@@ -22,14 +22,8 @@ from dgvf_agents.core.ppo import Clipping
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.options import (
-    AuxiliaryWeighting,
-    Convention,
-    EncoderMode,
-    Horizon,
-    Objective,
-    QuestionEncoder,
-)
+from dgvf_agents.hyperparameters import check_hyperparameters
+from dgvf_agents.options import AuxiliaryWeighting, Convention, EncoderMode, Horizon, Objective, QuestionEncoder
 
 Self = TypeVar("Self", bound="DGVFPPO")
 
@@ -208,8 +202,13 @@ class DGVFPPO(DiscoveryAlgorithm):
                 f"auxiliary_task must be a GVFTask where it discovers questions, got a {type(self.task).__name__}: "
                 "PPO computes the targets of its answers once per rollout"
             )
-        if self.normalize_advantage and self.batch_size < 2:
-            raise ValueError("batch_size must be at least 2 where normalize_advantage is True, got 1")
+        kind: Any = type(self.task)
+        if isinstance(self.task, GVFTask) and (kind.ask, kind.loss) != (GVFTask.ask, GVFTask.loss):
+            raise ValueError(
+                f"auxiliary_task must not override ask() or loss() of GVFTask, got a {kind.__name__}: PPO computes "
+                "targets by windows() and ask_windows(), once per rollout; a loss of its own needs an AuxiliaryTask"
+            )
+        self._check_iteration()
         size = self.n_steps * self.n_envs
         if self.env is not None and size % self.batch_size:
             warnings.warn(
@@ -217,6 +216,11 @@ class DGVFPPO(DiscoveryAlgorithm):
                 f"every epoch has {size % self.batch_size} steps",
                 stacklevel=2,
             )
+
+    def _check_iteration(self) -> None:
+        check_hyperparameters(vars(self))
+        if self.normalize_advantage and self.batch_size < 2:
+            raise ValueError("batch_size must be at least 2 where normalize_advantage is True, got 1")
 
     def _act(self, functions: UpdateFunctions) -> Act:
         """Acts as Stable-Baselines3's PPO does: by the policy itself, and PyTorch's random number generator."""
@@ -228,6 +232,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         return act
 
     def _update(self, rollout: Rollout, settings: AnnealedSettings) -> None:
+        self._check_iteration()
         progress = self._current_progress_remaining
         clip_range = checked_value_at("clip_range", self.clip_range, progress)
         value = self.clip_range_vf
@@ -237,16 +242,14 @@ class DGVFPPO(DiscoveryAlgorithm):
         self.learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, answer_lambda)
         self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
         self._n_updates += self.learner.epochs
-        assert self.learner.metrics is not None
-        assert self.learner.kl is not None
-        assert self.learner.clipped is not None
-        self.logger.record("train/policy_gradient_loss", self.learner.metrics.policy_loss.item())
-        self.logger.record("train/loss", self.learner.metrics.loss.item())
-        self.logger.record("train/approx_kl", self.learner.kl.item())
-        self.logger.record("train/clip_fraction", self.learner.clipped.item())
-        self.logger.record("train/clip_range", clip_range)
-        if value is not None:
-            self.logger.record("train/clip_range_vf", value)
+        metrics, kl, clipped = self.learner.metrics, self.learner.kl, self.learner.clipped
+        assert metrics is not None and kl is not None and clipped is not None
+        rows = {"policy_gradient_loss": metrics.policy_loss, "loss": metrics.loss, "approx_kl": kl}
+        rows |= {"clip_fraction": clipped, "clip_range": clip_range, "clip_range_vf": value}
+        for name, row in rows.items():
+            if row is not None:
+                self.logger.record(f"train/{name}", float(row))
+        self.learner.check_finite()
 
     def learn(
         self: Self,

@@ -119,7 +119,7 @@ class PPOLearner(SingleLearner):
         count = evaluation.values.numel()
         steps, envs = evaluation.values.shape
         unroll = self._started(evaluation, asked, start, rate)
-        told: list[tuple[StepMetrics, Tensor]] = []
+        logged: list[tuple[StepMetrics, Tensor]] = []
         self.epochs, goes_on, of_epoch = 0, True, 0
         while goes_on and self.epochs < settings.n_epochs:
             self.epochs, of_epoch = self.epochs + 1, 0
@@ -130,7 +130,7 @@ class PPOLearner(SingleLearner):
                 index = torch.from_numpy(order[begin : begin + settings.batch_size]).to(self._device)
                 random_state = [] if unroll is None else get_random_state(self._device)
                 after, metrics, norm = self._stepped(self._state, evaluation, asked, index, rate)
-                told.append((metrics, norm))
+                logged.append((metrics, norm))
                 of_epoch += 1
                 if settings.target_kl is not None and float(metrics.kl) > 1.5 * settings.target_kl:
                     goes_on = False
@@ -139,12 +139,12 @@ class PPOLearner(SingleLearner):
                     unroll.loop.record(unroll.again, index, random_state, after=after)
                 self._state, self.updates = after, self.updates + 1
         self._unroll = unroll if unroll is not None and unroll.loop.steps else None
-        return self._averaged(told, of_epoch, evaluation, start)
+        return self._averaged(logged, of_epoch, evaluation, start)
 
     def _averaged(
-        self, told: list[tuple[StepMetrics, Tensor]], of_epoch: int, evaluation: Evaluation, start: InnerState
+        self, logged: list[tuple[StepMetrics, Tensor]], of_epoch: int, evaluation: Evaluation, start: InnerState
     ) -> InnerMetrics:
-        values = torch.stack([torch.stack([*metrics, norm]) for metrics, norm in told])
+        values = torch.stack([torch.stack([*metrics, norm]) for metrics, norm in logged])
         self.kl, self.clipped = values[-of_epoch:, 7].mean(), values[:, 8].mean()
         *losses, main, auxiliary, _, _, norm = values.mean(0)
         packing = self._functions.packed.theta
@@ -171,7 +171,7 @@ class PPOLearner(SingleLearner):
         evaluation, index, rate, clipping = given
         rule, packing = self._rule, self._functions.packed.theta
         batch = minibatch(evaluation, index, targets is None and rule.task.needs_final_observation)
-        own = None if targets is None else rows(targets, index)
+        own = self.eta if targets is None else rows(targets, index)
         named, metrics = step_gradient(rule, packing.unpack(state.theta), own, batch, clipping, differentiable)
         with torch.set_grad_enabled(differentiable):
             gradient = packing.pack(named | {name: torch.zeros_like(named[name]) for name in rule.network.frozen})

@@ -190,9 +190,8 @@ class RolloutBuilder:
                 raise ValueError(f"{name} must be of {t} of {self._steps} steps of {self._num_envs} environments")
         for name in _STEPS:
             getattr(self, f"_{name}")[:t] = state[name]
-        self._observed = [_at(state["observations"], i) for i in range(t)]
-        if t == self._steps:
-            self._observed.append(state["following"])
+        stored = [_at(state["observations"], i) for i in range(t)] + [state["following"]] * (t == self._steps)
+        self._observed = [tree_map(image_layout, observations) for observations in stored]
         where = zip(state["end_steps"].tolist(), state["end_envs"].tolist(), strict=True)
         self._ends = [(*at, _at(state["end_observations"], i)) for i, at in enumerate(where)]
         self._log_probs = list(state["log_probs"]) if off_policy and t else []

@@ -144,11 +144,7 @@ class Reliance(NamedTuple):
 
 
 def reliance(
-    agent: AgentValues,
-    answers: np.ndarray,
-    acting: np.ndarray,
-    table: TransitionTable | None = None,
-    horizon: int = 0,
+    agent: AgentValues, answers: np.ndarray, acting: np.ndarray, table: TransitionTable | None = None, horizon: int = 0
 ) -> Reliance:
     """The main task's reliance on each answer.
 

@@ -41,11 +41,7 @@ def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Me
 
 
 def _evaluate(
-    run: Run,
-    episodes: int = 100,
-    deterministic: bool = False,
-    seed: int = 10_000,
-    device: str | None = None,
+    run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
 ) -> None:
     """Evaluate a run.
 

@@ -120,9 +120,11 @@ def train(given: Sequence[str]) -> None:
         options = _Options(preset(cast(World, world), method, _algorithm(rest, prog)))
     about = f"Train {method} on {where}."
     parsed = tyro.cli(type(options), default=options, prog=prog, args=rest, description=about)
-    for field in record().keys() - record(parsed.config.algorithm).keys():  # a preset may hold values of theirs
+    algorithm = parsed.config.algorithm
+    others = record().keys() - record(algorithm).keys() | ({"compile"} if algorithm == "ppo" else set())
+    for field in others:  # a preset may hold values of theirs
         if (value := getattr(parsed.config, field)) != getattr(options.config, field):
-            raise ValueError(f"{field} must be left out for the algorithm {parsed.config.algorithm}, got {value!r}")
+            raise ValueError(f"{field} must be left out for the algorithm {algorithm}, got {value!r}")
     config, name = parsed.config_and_name(method)
     _train(config, parsed.out or Path("runs") / f"{name}-{config.seed}", parsed.resume, parsed.restarts)
 
@@ -170,8 +172,8 @@ def _resume(
 
         was, config = config.steps, set_steps(folder, steps)
         changing = ", ".join(annealed(config)) or "nothing"
-        told = f"{steps:,} steps in place of {was:,}; annealed over all of them: {changing}"
-        Console().print(told, highlight=False, soft_wrap=True)
+        message = f"{steps:,} steps in place of {was:,}; annealed over all of them: {changing}"
+        Console().print(message, highlight=False, soft_wrap=True)
     config = dataclasses.replace(config, device=device or config.device, address=address)
     if config.questions_from and not folder.checkpoints():  # otherwise they are in the checkpoint
         source = located(Path(config.questions_from), folder.path)
@@ -181,8 +183,8 @@ def _resume(
                 f"{config.questions_from}: start the run again, with --questions-from, --out and --resume"
             )
     if config.actors and address is None:
-        told = f"{config.actors} actors are on this machine; --address names a cluster, which a run folder does not"
-        Console(stderr=True).print(told, soft_wrap=True)
+        message = f"{config.actors} actors are on this machine; --address names a cluster, which a run folder does not"
+        Console(stderr=True).print(message, soft_wrap=True)
     _train(config, folder.path, resume=True)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, get_args
 
@@ -22,6 +23,18 @@ def _check(values: dict[str, Any], holds: Callable[[Any], bool], wanted: Callabl
     for name, value in values.items():
         if not holds(value):
             raise ValueError(f"{name} must {wanted(value)}, got {value!r}")
+
+
+@contextmanager
+def keywords_of(name: str, given: Any) -> Iterator[None]:
+    """
+    Raises:
+        ValueError: in place of a `TypeError`, for keyword arguments `given` that a call does not take.
+    """
+    try:
+        yield
+    except TypeError as error:
+        raise ValueError(f"{name} must be keyword arguments that fit, got {given!r}: {error}") from error
 
 
 def check_counts(**values: Any) -> None:

@@ -322,7 +322,7 @@ class StepMetrics(NamedTuple):
 def step_gradient(
     rule: UpdateRule,
     theta: Params,
-    targets: Float[Tensor, "1 N D"] | None,
+    targets: Float[Tensor, "1 N D"] | Params,
     batch: Evaluation,
     clipping: Clipping,
     differentiable: bool = False,
@@ -332,8 +332,8 @@ def step_gradient(
     Args:
         rule: the update rule.
         theta: θ by name; requires gradients.
-        targets: `[1, N, D]`: G^y; `None`: the task's own loss of single steps is minimized.
-        batch: of N steps, with next observations if there are no targets.
+        targets: `[1, N, D]`: G^y; or η by name, where the task's own loss of single steps is minimized.
+        batch: of N steps, with next observations if that loss reads them.
         clipping: ε.
         differentiable: whether the gradient can be differentiated in θ and the targets.
     """
@@ -382,17 +382,19 @@ def _grad(loss: Tensor, inputs: Params, differentiable: bool, cotangent: Tensor 
 
 
 def _answer_loss(
-    rule: UpdateRule, theta: Params, features: Tensor, targets: Tensor | None, batch: Evaluation
+    rule: UpdateRule, theta: Params, features: Tensor, targets: Tensor | Params, batch: Evaluation
 ) -> Float[Tensor, ""]:
     answers = rule.network.answer(theta, features)
-    if targets is not None:
+    if isinstance(targets, Tensor):
         return regression_loss(answers, targets)
     bootstraps, steps = torch.zeros_like(answers), batch.rollout
     if rule.task.needs_final_observation:
         with torch.no_grad():
-            own = {**theta, **steps.statistics}
-            bootstraps = rule.network.answer(theta, rule.network.encode(own, steps.next_observations))
-    return rule.task.loss(answers, bootstraps, {}, steps)
+            following = rule.network.encode({**theta, **steps.statistics}, steps.next_observations)
+            bootstraps = rule.network.answer(theta, following)
+        if rule.task.reads_features:
+            steps = steps._replace(next_observations=following)
+    return rule.task.loss(answers, bootstraps, targets, steps)
 
 
 def _metrics(loss: ClippedLoss, answers: Tensor, weight: Any, main: Tensor, auxiliary: Tensor) -> StepMetrics:

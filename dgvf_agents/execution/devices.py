@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -50,7 +50,7 @@ def device_named(device: torch.device | str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise ValueError(f"device must be a device name such as 'auto', 'cpu' or 'cuda', got {device!r}") from None
     if found.type == "cuda" and (found.index or 0) >= _cuda_devices():
         raise MissingDeviceError(
@@ -116,6 +116,11 @@ def image_layout(observations: Tensor) -> Tensor:
     if observations.device.type == "cpu" and observations.dtype == torch.uint8 and observations.dim() == 4:  # images
         return observations.contiguous(memory_format=torch.channels_last)  # the CPU's fast convolution layout
     return observations
+
+
+def stack_steps(observations: Iterable[Tensor]) -> Tensor:
+    """Observations `[B, *obs]` of T steps as `[T, B, *obs]`, in the layout of `image_layout`."""
+    return torch.stack([image_layout(tensor) for tensor in observations])
 
 
 _WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.float64}

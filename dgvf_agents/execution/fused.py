@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Observations, Params, SampledActions
-from dgvf_agents.execution.devices import image_layout
+from dgvf_agents.execution.devices import stack_steps
 from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
 
@@ -70,19 +70,15 @@ class FusedSteps:
         environment = (state, elapsed_steps, uniforms, cursor, len(noise), self._limit)
         simulated = simulate_rollout(self._world, act, *environment)
         experience = {
-            "observations": _stacked([self._world.observe(state), *simulated.observations[:-1].unbind()]),
+            "observations": stack_steps([self._world.observe(state), *simulated.observations[:-1].unbind()]),
             "actions": simulated.actions,
             "rewards": simulated.rewards.float(),
             "terminated": simulated.terminated,
             "truncated": simulated.truncated & ~simulated.terminated,
-            "next_observations": _stacked(simulated.final_observations.unbind()),
+            "next_observations": stack_steps(simulated.final_observations.unbind()),
             **({"behavior_log_probs": torch.stack(log_probs)} if log_probs else {}),
         }
         return simulated, experience, _finite(experience)
-
-
-def _stacked(observations: Sequence[Tensor]) -> Tensor:
-    return torch.stack([image_layout(tensor) for tensor in observations])
 
 
 @final

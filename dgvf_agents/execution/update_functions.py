@@ -139,11 +139,7 @@ class UpdateFunctions:
     """The functions of an update rule, for one learner or for every member of a population."""
 
     def __init__(
-        self,
-        rule: UpdateRule,
-        eta: Params,
-        compilation: Compilation,
-        members: dict[str, Tensor] | None = None,
+        self, rule: UpdateRule, eta: Params, compilation: Compilation, members: dict[str, Tensor] | None = None
     ) -> None:
         """
         Args:

@@ -363,10 +363,7 @@ class SweepView(Progress):
 
 
 def run_sweep(
-    cells: Sequence[Cell],
-    jobs: int,
-    view: SweepView,
-    finished: Callable[[Sequence[Cell]], None] = lambda cells: None,
+    cells: Sequence[Cell], jobs: int, view: SweepView, finished: Callable[[Sequence[Cell]], None] = lambda cells: None
 ) -> None:
     """Train all cells that are not finished.
 

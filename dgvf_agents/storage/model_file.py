@@ -37,15 +37,7 @@ from dgvf_agents.core.types import Params
 from dgvf_agents.learner import LearnerState
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, write_bytes
 from dgvf_agents.storage.state import TrainingState, without_adam_settings
-from dgvf_agents.storage.values import (
-    CannotEncodeError,
-    Encoder,
-    Vocabulary,
-    decode,
-    described,
-    fitted,
-    path_of,
-)
+from dgvf_agents.storage.values import CannotEncodeError, Encoder, Vocabulary, decode, described, fitted, path_of
 
 FORMAT = 5
 """The version of the layout and of what attributes mean."""
@@ -326,8 +318,10 @@ def stored_model(
         )
     if left:
         instead = {name: f"; {attributes[name]!r:.60} from here on" if name in attributes else "" for name in left}
-        told = ", ".join(f"{name} ({kinds[name]}{instead[name]})" for name in left)
-        warnings.warn(f"not restored from pickles: {told}; custom_objects= can replace it, and {_ADVICE}", stacklevel=4)
+        names = ", ".join(f"{name} ({kinds[name]}{instead[name]})" for name in left)
+        warnings.warn(
+            f"not restored from pickles: {names}; custom_objects= can replace it, and {_ADVICE}", stacklevel=4
+        )
     for name in taken:
         with damage_in(name):
             attributes[name] = None if name in custom else cloudpickle.loads(file.pickled[name])

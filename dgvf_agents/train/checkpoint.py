@@ -21,7 +21,6 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import question_network
 from dgvf_agents.agents.persistence import constructor_arguments
 from dgvf_agents.agents.ppo import DGVFPPO
-from dgvf_agents.core.metrics import check_finite
 from dgvf_agents.core.question_networks import PrincipalQuestions, principal_components, principal_eta
 from dgvf_agents.core.tasks import GVFTask, RandomGVFs
 from dgvf_agents.core.types import Params
@@ -112,7 +111,6 @@ def write_checkpoint(folder: RunFolder, model: DiscoveryAlgorithm, kept: int) ->
         NotFiniteError: training has diverged; nothing is written.
         OSError: writing failed.
     """
-    check_finite("parameters", model.get_parameters(), model.learner.updates)
     path = folder.checkpoint_file(model.num_timesteps)
     model.save(path)
     reduce_older(folder, kept, path)

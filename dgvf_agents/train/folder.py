@@ -41,10 +41,7 @@ from dgvf_agents.train.environments import check_names
 
 _DEMO = Path(__file__).resolve().parents[1] / "demo"
 
-SHIPPED = {
-    "demo": _DEMO / "puddle-world",
-    "demo/collect-objects-small": _DEMO / "collect-objects-small",
-}
+SHIPPED = {"demo": _DEMO / "puddle-world", "demo/collect-objects-small": _DEMO / "collect-objects-small"}
 """Folders of the runs that come with the package, by name. They hold networks only and are never written to."""
 
 

@@ -180,9 +180,9 @@ class RunRecorder(RolloutCallback):
         self.logger.record("eval/mean_reward", float(returns.mean()))
         self.logger.record("eval/mean_ep_length", float(lengths.mean()))
         if not (self._bar.disable or self._bar.console.is_terminal):  # a file shows nothing of a bar until it ends
-            told, measure = self._bar.tasks[0].fields, self._bar.tasks[0].fields["measure"]
-            done = f"{self.num_timesteps:,} of {self._config.steps:,} steps, {told['speed']} steps/s"
-            line = f"{done}, {measure} {told['mean']}, {measure} in evaluation {returns.mean():.2f}"
+            fields, measure = self._bar.tasks[0].fields, self._bar.tasks[0].fields["measure"]
+            done = f"{self.num_timesteps:,} of {self._config.steps:,} steps, {fields['speed']} steps/s"
+            line = f"{done}, {measure} {fields['mean']}, {measure} in evaluation {returns.mean():.2f}"
             self._bar.console.print(line, highlight=False, soft_wrap=True)
 
     def _save(self) -> None:

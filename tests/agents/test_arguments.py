@@ -84,12 +84,33 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
         for layers in (-3, [-3], [0], "x", [1.5], [True], ["8"], [[8]], {"pi": -3}, {"pi": [-3]}, {"policy": [8]}, {8})
     ),
     # combinations that mean nothing
-    ({"policy": Still}, "policy must be an ActorCriticPolicy, got Still"),
+    *(
+        ({"policy": policy}, f"^policy must be a policy's name or an ActorCriticPolicy class, got {found}")
+        for policy, found in ((Still, "Still"), (torch.nn.Linear, "Linear"), (3, "3"))
+    ),
+    ({"env": None}, "^env must be an environment or its id, got None"),
+    ({"device": None}, "^device must be a device name .* got None"),
+    *(({name: "x"}, f"^{name} must be True or False, got 'x'") for name in ("use_sde", "monitor_wrapper")),
+    ({"verbose": None}, "^verbose must be an integer >= 0, got None"),
+    ({"tensorboard_log": 3}, "^tensorboard_log must be a path or None, got 3"),
+    ({"rollout_buffer_kwargs": 3}, "^rollout_buffer_kwargs must be a dict or None, got 3"),
+    *(
+        (
+            {"policy": "MlpPolicy", "policy_kwargs": kwargs},
+            r"^policy_kwargs must be keyword arguments that fit, got \{'",
+        )
+        for kwargs in (
+            {"x": 1},
+            {"features_extractor_class": "x"},
+            {"features_extractor_kwargs": {"x": 1}},
+            {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"betas": 3}},
+        )
+    ),
     ({"policy": "MlpPolicy", "auxiliary_task": "pixel-control"}, "observations must be images"),
     ({"env": "Pendulum-v1", "auxiliary_task": "pixel-control"}, "auxiliary_task must not be"),
     ({"n_envs": 1, "n_steps": 1, "normalize_advantage": True}, "normalize_advantage must be False"),
     ({"inner_optimizer": SGD(), "policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "inner_optimizer must be None"),
-    ({"use_sde": True}, "gSDE"),
+    ({"use_sde": True}, "use_sde|State-Dependent"),
     ({"env": Samples(spaces.Dict({"a": BOX}), CHOICE), "policy": "MlpPolicy"}, "MultiInputPolicy"),
     ({"policy": "MultiInputPolicy"}, "observation_space must be a Dict"),
     ({"env": Samples(BOX, spaces.Discrete(3, start=1))}, "action_space must count from 0"),
@@ -113,7 +134,7 @@ def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("name", ["gamma", "gae_lambda", "n_envs", "size"])
 def test_a_rollout_buffer_has_only_arguments_of_its_own(name: str) -> None:
-    with pytest.raises(TypeError, match=f"'{name}'"):
+    with pytest.raises(ValueError, match=f"^rollout_buffer_kwargs must .*'{name}'"):
         small_model(rollout_buffer_kwargs={name: 1})
 
 
@@ -153,6 +174,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"trusted": "no"}, "^trusted must be True or False, got 'no'"),
         ({"policy_kwargs": {}}, "policy_kwargs must be those in the file"),
         ({"custom_objects": []}, "custom_objects must be a dict or None"),
+        ({"custom_objects": {"unroll_length": "x"}}, "^unroll_length must be an integer >= 1, got 'x'"),
+        ({"use_sde": True}, "^use_sde must be False unless actions are a Box, got True"),
         ({"custom_objects": {"learning_rats": 0.5}}, "custom_objects must name attributes .*, got learning_rats"),
         ({"learning_rats": 0.5}, r"load\(\) must name attributes of the model, got learning_rats"),
         ({"auxiliary_task": "none", "gamma": 0.5}, r"^load\(\) must keep .*: auxiliary_task 'discovered', got 'none'$"),

@@ -28,7 +28,7 @@ from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.recorder import stop_requests
 from tests.impala.faulty_worlds import Faulty
 from tests.kill_harness import differences
-from tests.small_agents import small_model
+from tests.small_agents import BOX, Samples, small_model
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -65,6 +65,12 @@ def test_training_that_has_diverged_never_returns(updates: int) -> None:
     model = small_model(learning_rate=1e38, vf_coef=1e6)
     with pytest.raises(NotFiniteError, match=r"must be finite( after|, got).* updates?.*: a smaller learning_rate"):
         model.learn(updates * 20)
+
+
+def test_actions_that_are_not_finite_are_no_fault_of_the_environment() -> None:
+    model = small_model(Samples(BOX, BOX), "MlpPolicy", learning_rate=1e38, vf_coef=1e6)
+    with pytest.raises(NotFiniteError, match=r"^actions must be finite after \d updates"):
+        model.learn(100)
 
 
 class Exploding(DiscoveredGVFs):

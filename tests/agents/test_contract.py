@@ -126,6 +126,36 @@ def test_parameters_come_and_go_by_name() -> None:
         assert torch.equal(one, another)
 
 
+@pytest.mark.parametrize("write", ["in place", "to a vector", "to .data", "other .data"])
+def test_weights_written_into_the_policy_are_trained_and_saved(write: str, tmp_path: Path) -> None:
+    model = _model(learning_rate=0.0).learn(20)
+    policy, layer = model.policy, model.policy.action_net
+    wanted = 2.0 * weights_of(model)
+    if write == "to a vector":
+        policy.load_from_vector(wanted.numpy())
+    with torch.no_grad():
+        for parameter in policy.parameters() if write != "to a vector" else ():
+            if write == "in place":
+                parameter.mul_(2.0)
+            elif write == "to .data":
+                parameter.data.mul_(2.0)
+            else:
+                parameter.data = 2.0 * parameter.data
+    model.save(tmp_path / "model")
+    for trained in (DGVFA2C.load(tmp_path / "model", device="cpu"), model.learn(20)):
+        torch.testing.assert_close(weights_of(trained), wanted, rtol=0.0, atol=0.0)
+    assert model.policy.action_net is layer
+
+
+def test_adam_has_the_epsilon_of_stable_baselines3() -> None:
+    """Which is not PyTorch's, where `optimizer_class` is Adam and has no arguments."""
+    for given, epsilon in (({}, 1e-5), ({"optimizer_kwargs": {"eps": 1e-3}}, 1e-3), ({"optimizer_kwargs": {}}, 1e-8)):
+        model = _model(policy_kwargs={"optimizer_class": torch.optim.Adam, **given})
+        theirs = A2C("MlpPolicy", "CartPole-v1", policy_kwargs={"optimizer_class": torch.optim.Adam, **given})
+        assert model.learner.functions.rule.optimizer.epsilon == epsilon  # type: ignore[attr-defined]
+        assert [m.policy.optimizer.param_groups[0]["eps"] for m in (model, theirs)] == [epsilon] * 2
+
+
 class Noisy(BaseFeaturesExtractor):
     """Normalizes over the batch and drops units."""
 

@@ -141,6 +141,31 @@ def test_exploration_matrices_are_those_of_training_that_never_stopped(place: st
         assert_goes_on(model, drift, tmp_path / "model.zip", 9 * BATCH, *PLACES_TO_SAVE[place])
 
 
+class Pixels(Drift):
+    """Shows its state as an image."""
+
+    observation_space = spaces.Box(0, 255, (3, 36, 36), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return self._image(super().reset(seed=seed)[0]), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        place, *others = super().step(action)
+        return self._image(place), *others
+
+    def _image(self, place: np.ndarray) -> np.ndarray:
+        return (np.arange(3 * 36 * 36).reshape(3, 36, 36) * (2.0 + place.sum()) % 256).astype(np.uint8)
+
+
+@pytest.mark.parametrize("place", ["between updates", "within a rollout"])
+def test_images_lie_in_memory_as_in_training_that_never_stopped(place: str, tmp_path: Path) -> None:
+    def pixels() -> VecEnv:
+        return DummyVecEnv([Pixels for _ in range(COPIES)])
+
+    model = small_model(pixels(), "PaperCnnPolicy")
+    assert_goes_on(model, pixels, tmp_path / "model.zip", 9 * BATCH, *PLACES_TO_SAVE[place])
+
+
 class Dropping(BaseFeaturesExtractor):
     """Drops half of its units, by a module or by a function, which nothing can tell from outside."""
 

@@ -242,20 +242,20 @@ class Learner(ABC):
             return "graph"
         state = sum(tensor.nbytes for tensor in tree_leaves(arguments) if isinstance(tensor, Tensor))
         needed = {"graph": (length + 1) * graph + state, "recompute": 2 * graph + (length + 1) * state}
-        sizes = {name: f"{size / 1e9:.1f} GB" for name, size in {**needed, "free": free}.items()}
+        shown = {name: f"{size / 1e9:.1f} GB" for name, size in {**needed, "free": free}.items()}
         if needed["graph"] <= free:
             return "graph"
         if self.settings.storage == "graph":
-            warnings.warn(f"storage='graph' needs about {sizes['graph']}, and {sizes['free']} are free", stacklevel=2)
+            warnings.warn(f"storage='graph' needs about {shown['graph']}, and {shown['free']} are free", stacklevel=2)
         elif needed["recompute"] > free:
             raise ValueError(
                 "n_steps x n_envs must be so small that an inner update fits in memory: with storage='recompute' it "
-                f"takes about {sizes['recompute']}, with 'graph' {sizes['graph']}; {sizes['free']} are free"
+                f"takes about {shown['recompute']}, with 'graph' {shown['graph']}; {shown['free']} are free"
             )
         elif self.settings.storage == "auto":
             warnings.warn(
-                f"storage='recompute' is chosen, which takes about {sizes['recompute']}: the graphs of {length} "
-                f"updates would take {sizes['graph']}, and {sizes['free']} are free",
+                f"storage='recompute' is chosen, which takes about {shown['recompute']}: the graphs of {length} "
+                f"updates would take {shown['graph']}, and {shown['free']} are free",
                 stacklevel=2,
             )
         return "recompute"

@@ -178,7 +178,7 @@ def _gains(records: pd.DataFrame, redraw: bool) -> str:
             )
             gain, time = claims.findings(records, [compared])[0].effect, _time_ratio(compared, records)
             rows += [(f"`{name}`", NAMES[method], f"{time:.1f}", str(gain or ""))] if time else []
-            if gain is None:
+            if gain is None or time is None:
                 continue
             errors = [[gain.value - gain.low], [gain.high - gain.value]]
             label = f"{NAMES[method]}, {name}"

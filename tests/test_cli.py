@@ -286,6 +286,10 @@ def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.
             ["train", "own", "CartPole-v1", "--algorithm", "ppo", "--rms-prop", "tensorflow", "--out", "NEW"],
             "rms_prop must be left out for the algorithm ppo, got 'tensorflow'",
         ),
+        (
+            ["train", "own", "CartPole-v1", "--algorithm", "ppo", "--compile", "True", "--out", "NEW"],
+            "compile must be left out for the algorithm ppo, got True",
+        ),
         (["train", "puddle_world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
         (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
         (["train", "atari", "--game", "Breakuot"], "did you mean Breakout"),

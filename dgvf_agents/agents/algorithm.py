@@ -516,9 +516,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         Args:
             path: where to; gets the ending `.zip` if it has none. Or a file open for writing in binary.
             exclude: attributes to leave out.
-            include: other attributes to keep, such as a subclass's own.
+            include: other attributes to keep, beside public ones of your own with plain data.
 
         Raises:
+            NotFiniteError: training has diverged; nothing is written.
             TypeError: an attribute is of a kind that not even pickle can write; the message names it.
             ValueError: `include` names what is no attribute, or what `load` would not restore.
         """

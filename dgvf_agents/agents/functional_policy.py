@@ -150,8 +150,8 @@ class PolicyFunctions:
 
     def shows(self, theta: Tensor) -> bool:
         """Whether the policy's own parameters are still packed θ, which `show` copied to them."""
-        pointers = [parameter.data_ptr() for parameter in self._parameters.values()]
-        return pointers == [pointer for pointer, _ in self._views] and torch.equal(self._shown, theta)
+        kept = all(one.data_ptr() == to for one, (to, _) in zip(self._parameters.values(), self._views, strict=True))
+        return kept and self._shown is not None and torch.equal(self._shown, theta)
 
     def statistics(self) -> Params:
         """Copies of the encoder's running statistics, by name; empty for most."""

@@ -243,7 +243,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
         self._n_updates += self.learner.epochs
         metrics, kl, clipped = self.learner.metrics, self.learner.kl, self.learner.clipped
-        assert metrics is not None and kl is not None and clipped is not None
+        assert metrics is not None
         rows = {"policy_gradient_loss": metrics.policy_loss, "loss": metrics.loss, "approx_kl": kl}
         rows |= {"clip_fraction": clipped, "clip_range": clip_range, "clip_range_vf": value}
         for name, row in rows.items():

@@ -162,7 +162,7 @@ def test_images_lie_in_memory_as_in_training_that_never_stopped(place: str, tmp_
     def pixels() -> VecEnv:
         return DummyVecEnv([Pixels for _ in range(COPIES)])
 
-    model = small_model(pixels(), "PaperCnnPolicy")
+    model = small_model(pixels(), "CnnPolicy", policy_kwargs={"net_arch": [8]})
     assert_goes_on(model, pixels, tmp_path / "model.zip", 9 * BATCH, *PLACES_TO_SAVE[place])
 
 

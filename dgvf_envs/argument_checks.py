@@ -101,11 +101,12 @@ def checked_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> lis
     """One seed per environment: consecutive ones if `seed` is an integer; `None` where there is none.
 
     Raises:
-        ValueError: the number of seeds is not N.
+        ValueError: these are no seeds, or not N.
     """
     if seed is None:
         return [None] * num_envs
-    seeds = [int(seed) + i for i in range(num_envs)] if isinstance(seed, int | np.integer) else list(seed)
-    if len(seeds) != num_envs:
-        raise ValueError(f"seed must be an integer or {num_envs} seeds, got {len(seeds)} seeds")
+    seeds: Any = [int(seed) + i for i in range(num_envs)] if isinstance(seed, Integral) else seed
+    whole = isinstance(seeds, Sequence | np.ndarray) and all(one is None or isinstance(one, Integral) for one in seeds)
+    if not whole or len(seeds) != num_envs:
+        raise ValueError(f"seed must be None, an integer or {num_envs} integers, got {seed!r}")
     return [None if one is None else int(one) for one in seeds]

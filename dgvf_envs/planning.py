@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, final
 import numpy as np
 from scipy.sparse import csr_array
 
+from dgvf_envs.argument_checks import check_count
 from dgvf_envs.collect_objects.dynamics import CollectObjects
 from dgvf_envs.puddle_world.dynamics import PuddleWorld, PuddleWorldState
 
@@ -55,8 +56,11 @@ def expected_return(world: CollectObjects, policy: Policy, horizon: int = 40, di
         discount: discount per step, in [0, 1].
 
     Raises:
-        ValueError: `policy` is neither.
+        ValueError: an argument is out of its range.
     """
+    check_count("horizon", horizon)
+    if not 0.0 <= discount <= 1.0:
+        raise ValueError(f"discount must lie in [0, 1], got {discount!r}")
     if policy not in ("random", "optimal"):
         raise ValueError(f"policy must be 'random' or 'optimal', got {policy!r}")
     table = transition_table(world)
@@ -95,20 +99,30 @@ def plan_puddle_world(world: PuddleWorld, resolution: int = 101, tolerance: floa
         tolerance: value iteration stops when no value changes by more than this.
 
     Raises:
-        ValueError: the noise is not uniform.
+        ValueError: the noise is not uniform, an argument is out of its range, or values do not converge.
     """
+    check_count("resolution", resolution)
+    if resolution < 2:
+        raise ValueError(f"resolution must be >= 2, got {resolution!r}")
     if world.noise_distribution != "uniform":
         raise ValueError(f"noise_distribution must be 'uniform', got {world.noise_distribution!r}")
     axis = np.linspace(0.0, 1.0, resolution)
     grid = PuddleWorldState(*(points.ravel() for points in np.meshgrid(axis, axis, indexing="ij")))
     backup = _Backup.of(world, grid, resolution)
     values = np.zeros(resolution * resolution)
-    while True:
+    for _ in range(_MAX_SWEEPS):
         new = backup.action_values(values).max(axis=1)
         if np.abs(new - values).max() < tolerance:
             return PuddleWorldPlan(world, new.reshape(resolution, resolution))
         values = new
+    raise ValueError(
+        f"tolerance must be reached within {_MAX_SWEEPS} sweeps, got {tolerance!r}: it is too small, or the goal "
+        f"cannot be reached with thrust {world.thrust!r} and noise {world.noise!r}"
+    )
 
+
+_MAX_SWEEPS = 5_000
+"""Of value iteration. PuddleWorld's registered settings take some 40."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 _NOISE_DRAWS = np.stack(np.meshgrid(_NODES, _NODES, indexing="ij"), axis=-1).reshape(-1, 2) / 2 + 0.5
@@ -158,6 +172,7 @@ def _bilinear(state: PuddleWorldState, resolution: int, scale: np.ndarray) -> cs
 
 def mean_return(plan: PuddleWorldPlan, episodes: int, seed: int, horizon: int = 5000) -> tuple[float, float]:
     """The mean undiscounted return of a plan in simulated episodes, and its standard error."""
+    check_count("episodes", episodes)
     world, rng = plan.world, np.random.default_rng(seed)
     state = world.reset(rng.random((episodes, world.reset_draws)))
     returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)

@@ -24,6 +24,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
+from dgvf_envs.argument_checks import check_count
+from dgvf_envs.atari.vector_env import GamesVectorEnv
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 
@@ -91,7 +93,8 @@ class GymnasiumVecEnv(VecEnv):
                     raise ValueError(f"env must not be wrapped in Gymnasium's {kind.__name__}, got {env!r}: {remedy}")
         self.env = env
         self._same_step = mode is AutoresetMode.SAME_STEP
-        self._reuses_buffers = getattr(env.unwrapped, "copy", True) is False  # Gymnasium's copy=False
+        fresh = isinstance(env.unwrapped, (*PARTIAL_RESET, GamesVectorEnv)) and getattr(env.unwrapped, "copy", True)
+        self._reuses_buffers = not fresh  # as with Gymnasium's copy=False; of others nobody knows
         self._actions: np.ndarray | None = None
         self._reset_keys: set[str] = set()  # of the infos of resets
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
@@ -127,7 +130,8 @@ class GymnasiumVecEnv(VecEnv):
             final_infos = _unbatch(final_info or {}, self.num_envs) if ended else []
             for i in ended:
                 self.reset_infos[i] = infos[i]  # but for what wrappers have added to the last step's
-                added = {key: value for key, value in infos[i].items() if key not in self._reset_keys}
+                wrapped = isinstance(self.env, VectorWrapper)
+                added = {key: value for key, value in infos[i].items() if wrapped and key not in self._reset_keys}
                 infos[i] = {**added, **final_infos[i], "terminal_observation": _item(final_obs, i)}
         elif ended:
             for i in ended:
@@ -189,7 +193,7 @@ class GymnasiumVecEnv(VecEnv):
             warnings.warn(f"render_mode must be 'rgb_array' to obtain images, got {self.render_mode!r}", stacklevel=2)
             return [None] * self.num_envs
         frames: Any = self.env.render()
-        return list(frames or [None] * self.num_envs)
+        return [None] * self.num_envs if frames is None else list(frames)
 
     def render(self, mode: str | None = None) -> np.ndarray | None:
         if self.render_mode == "human":
@@ -222,7 +226,7 @@ class GymnasiumVecEnv(VecEnv):
         if set(selected) != set(range(self.num_envs)):
             raise ValueError(f"indices must select all environments of {self.env!r}, got {indices!r}")
         if isinstance(self.env.unwrapped, AsyncVectorEnv):
-            self.env.unwrapped.set_attr(attr_name, value)
+            self.env.unwrapped.set_attr(attr_name, [value] * self.num_envs)
         else:
             setattr(self.env.unwrapped, attr_name, value)
 
@@ -243,9 +247,16 @@ class GymnasiumVecEnv(VecEnv):
         return [result for _ in selected]
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        """Whether each environment is wrapped in this class; in `AsyncVectorEnv`, as its spec has it."""
         selected = self._indices(indices)
         if (envs := self._scalar_envs()) is not None:
             return [is_wrapped(envs[i], wrapper_class) for i in selected]
+        if isinstance(self.env.unwrapped, AsyncVectorEnv):
+            name = f"{wrapper_class.__module__}:{wrapper_class.__name__}"
+            specs = self.env.unwrapped.call("spec")
+            return [
+                any(one.entry_point == name for one in getattr(specs[i], "additional_wrappers", ())) for i in selected
+            ]
         monitored = wrapper_class is Monitor and bool(self.metadata.get("reports_episodes", False))
         return [monitored for _ in selected]
 
@@ -300,8 +311,7 @@ def make_vec(
     Raises:
         ValueError: `n_envs` < 1.
     """
-    if n_envs < 1:
-        raise ValueError(f"n_envs must be >= 1, got {n_envs!r}")
+    check_count("n_envs", n_envs)
     arguments = dict(env_kwargs or {})
     venv = (None if wrapper_class else _own_vector_env(env_id, n_envs, arguments)) or GymnasiumVecEnv(
         _sync_vector_env(env_id, n_envs, arguments, [wrapper_class] if wrapper_class else None)
@@ -356,10 +366,16 @@ def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> Gymn
         return None
     if of_this_package(spec):
         arguments = {"autoreset_mode": AutoresetMode.SAME_STEP, **arguments}
-    env = gym.make_vec(spec.id, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
+    try:
+        env = gym.make_vec(spec.id, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
+    except TypeError:
+        if of_this_package(spec):
+            raise
+        return None  # it lacks some of the environment's arguments
     if isinstance(env.unwrapped, AtariVectorEnv) and arguments.get("reward_clipping", True):
         warnings.warn(
-            f"{env_id} clips its rewards, so logged returns are not scores; for clipped rewards and true scores use "
+            f"{env_id} clips its rewards, so logged returns are not scores, and stacks gray frames, other than "
+            f"gym.make({env_id!r}); for clipped rewards and true scores use "
             "GymnasiumVecEnv(dgvf_envs.atari.make_atari_vec(game, n))",
             stacklevel=3,
         )
@@ -416,7 +432,14 @@ def _has_rows(values: Any, count: int) -> bool:
 def _rows(attributes: dict[str, Any], count: int) -> dict[str, Any]:
     """Copies of what has a value for each of `count` environments, dicts within dicts included."""
     found = {name: _rows(value, count) for name, value in attributes.items() if isinstance(value, dict)}
-    return found | {name: copy.deepcopy(value) for name, value in attributes.items() if _has_rows(value, count)}
+    return found | {name: copy.deepcopy(value) for name, value in attributes.items() if _is_kept(value, count)}
+
+
+def _is_kept(value: Any, count: int) -> bool:
+    """Whether it is an array with a row, or a list with a number, for each environment; not so a stack of frames."""
+    if isinstance(value, list):
+        return len(value) == count and all(map(np.isscalar, value))
+    return isinstance(value, np.ndarray) and value.shape[:1] == (count,)
 
 
 def _set_rows(attributes: dict[str, Any], rows: dict[str, Any], indices: list[int], count: int) -> None:
@@ -425,7 +448,7 @@ def _set_rows(attributes: dict[str, Any], rows: dict[str, Any], indices: list[in
         after = attributes.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
             _set_rows(after, before, indices, count)
-        elif _has_rows(after, count):
+        elif _is_kept(after, count):
             for i in indices:
                 after[i] = before[i]  # type: ignore[index]
 
@@ -434,6 +457,8 @@ def _item(batch: Any, i: int) -> Any:
     """A copy of element i of a batch of observations (array, dict of arrays, or an array of objects)."""
     if isinstance(batch, dict):
         return {key: _item(values, i) for key, values in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_item(values, i) for values in batch)
     return np.array(batch[i]) if isinstance(batch[i], np.ndarray | np.generic) else batch[i]
 
 
@@ -441,6 +466,8 @@ def _merged(observations: Any, fresh: Any, mask: np.ndarray) -> Any:
     """`fresh` where the mask is true, `observations` elsewhere."""
     if isinstance(observations, dict):
         return {key: _merged(values, fresh[key], mask) for key, values in observations.items()}
+    if isinstance(observations, tuple):
+        return tuple(_merged(*both, mask) for both in zip(observations, fresh, strict=True))
     merged = np.array(observations)
     merged[mask] = fresh[mask]
     return merged

@@ -34,7 +34,7 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     Monitor: ("rewards", "needs_reset", "total_steps", "current_reset_info"),
     TimeLimit: ("_elapsed_steps",),
     OrderEnforcing: ("_has_reset",),
-    PassiveEnvChecker: ("checked_reset", "checked_step", "checked_data_reuse"),
+    PassiveEnvChecker: (),  # what it compares is not saved: it has checked enough
 }
 """The state of the supported wrappers. Settings, such as `VecNormalize.training`, are not part of it."""
 
@@ -90,6 +90,8 @@ def set_env_state(env: Any, state: dict[str, Any]) -> None:
             if not (_has_parts(own) or _fits(env, own, given)):
                 raise TypeError(f"{attribute} of a {name} must be of its environments, got {given!r:.80}")
             setattr(env, attribute, _restored(own, given))
+        if isinstance(env, PassiveEnvChecker):
+            env.checked_reset = env.checked_step = env.checked_data_reuse = True
     else:
         env.set_state(state["own"])
 

@@ -26,6 +26,34 @@ MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)], dtype=np.float64)
 """`[5, 2]`: the direction (x, y) of each action: left, right, down, up, stay."""
 
 
+def _finite(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and math.isfinite(value)
+
+
+def _check_positive(**values: Any) -> None:
+    for name, value in values.items():
+        if not (_finite(value) and value > 0):
+            raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+
+
+def _check_not_negative(**values: Any) -> None:
+    for name, value in values.items():
+        if not (_finite(value) and value >= 0):
+            raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+
+
+def _check_point(name: str, point: Any, anywhere: bool = False) -> None:
+    """Raise a `ValueError` unless `point` is (x, y), in the unit square or anywhere."""
+    try:
+        x, y = point
+    except (TypeError, ValueError):
+        x = y = None
+    if not (_finite(x) and _finite(y)):
+        raise ValueError(f"{name} must be a point (x, y), got {point!r}")
+    if not (anywhere or (0.0 <= x <= 1.0 and 0.0 <= y <= 1.0)):
+        raise ValueError(f"{name} must lie in the square [0, 1] x [0, 1], got {point!r}")
+
+
 @dataclass(frozen=True)
 class Puddle(ABC):
     """One puddle. All puddles of an environment have the same class."""
@@ -81,11 +109,9 @@ class GaussianPuddle(Puddle):
     """Factor applied to the product of the two densities, ≥ 0."""
 
     def __post_init__(self) -> None:
-        for name in ("std_x", "std_y"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)!r}")
-        if not self.scale >= 0:
-            raise ValueError(f"scale must be >= 0, got {self.scale!r}")
+        _check_point("(x, y)", (self.x, self.y))
+        _check_positive(std_x=self.std_x, std_y=self.std_y)
+        _check_not_negative(scale=self.scale)
 
     @staticmethod
     def constants(puddles: Sequence[GaussianPuddle]) -> GaussianConstants:
@@ -136,10 +162,10 @@ class CapsulePuddle(Puddle):
     """Penalty per unit of distance to the edge, ≥ 0."""
 
     def __post_init__(self) -> None:
-        if not self.radius > 0:
-            raise ValueError(f"radius must be > 0, got {self.radius!r}")
-        if not self.slope >= 0:
-            raise ValueError(f"slope must be >= 0, got {self.slope!r}")
+        _check_point("start", self.start, anywhere=True)
+        _check_point("end", self.end, anywhere=True)
+        _check_positive(radius=self.radius)
+        _check_not_negative(slope=self.slope)
 
     @staticmethod
     def constants(puddles: Sequence[CapsulePuddle]) -> CapsuleConstants:
@@ -230,7 +256,7 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
 
     def __post_init__(self) -> None:
         self._check()
-        puddles = tuple(PUDDLE_SETS[self.puddles] if isinstance(self.puddles, str) else self.puddles)
+        puddles = PUDDLE_SETS[self.puddles] if isinstance(self.puddles, str) else tuple(self.puddles)
         kind: type[Puddle] = type(puddles[0]) if puddles else GaussianPuddle
         move = self.thrust * MOVES[: 5 if self.stay else 4]
         derived = {
@@ -246,11 +272,8 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
             object.__setattr__(self, name, value)
 
     def _check(self) -> None:
-        for name in ("goal_threshold", "thrust", "reward_scale"):
-            if not (_finite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ValueError(f"{name} must be a finite number > 0, got {getattr(self, name)!r}")
-        if not (_finite(self.noise) and self.noise >= 0):
-            raise ValueError(f"noise must be a finite number >= 0, got {self.noise!r}")
+        _check_positive(**{name: getattr(self, name) for name in ("goal_threshold", "thrust", "reward_scale")})
+        _check_not_negative(noise=self.noise)
         if self.noise_distribution not in ("uniform", "normal"):
             raise ValueError(f"noise_distribution must be 'uniform' or 'normal', got {self.noise_distribution!r}")
         _check_point("goal", self.goal)
@@ -270,6 +293,8 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
         if isinstance(self.puddles, str):
             if self.puddles not in PUDDLE_SETS:
                 raise ValueError(f"puddles must be puddles or one of {sorted(PUDDLE_SETS)}, got {self.puddles!r}")
+        elif not isinstance(self.puddles, Sequence):
+            raise ValueError(f"puddles must be a list or tuple of puddles or a set's name, got {self.puddles!r}")
         elif not all(isinstance(puddle, Puddle) for puddle in self.puddles):
             raise ValueError(f"puddles must be GaussianPuddle or CapsulePuddle instances, got {self.puddles!r}")
         elif len({type(puddle) for puddle in self.puddles}) > 1:
@@ -308,17 +333,3 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
         # Box-Muller: two independent normals from two uniforms; 1 - u keeps the logarithm's argument above 0
         radius, angle = self.noise * self.xp.sqrt(-2.0 * self.xp.log(1.0 - u)), (2.0 * math.pi) * v
         return radius * self.xp.cos(angle), radius * self.xp.sin(angle)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and math.isfinite(value)
-
-
-def _check_point(name: str, point: Any) -> None:
-    """Raise a `ValueError` unless `point` is (x, y) in the unit square."""
-    try:
-        x, y = (float(coordinate) for coordinate in point)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a point (x, y), got {point!r}") from None
-    if not (0.0 <= x <= 1.0 and 0.0 <= y <= 1.0):
-        raise ValueError(f"{name} must lie in the square [0, 1] x [0, 1], got {point!r}")

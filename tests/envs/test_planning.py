@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +111,22 @@ def test_a_plan_without_noise_or_puddles_is_the_straight_way() -> None:
     assert set(plan.act(PuddleWorldState(np.array([0.5, 0.2]), np.array([0.5, 0.2]))).tolist()) <= {1, 3}
     assert plan.values.shape == (101, 101)
     assert plan.values[50, 50] == pytest.approx(-23.0, abs=1.0)  # the grid interpolates
+
+
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [
+        (lambda: plan_puddle_world(PuddleWorld(), resolution=1), "resolution"),
+        (lambda: plan_puddle_world(PuddleWorld(), resolution=3, tolerance=0.0), "tolerance"),
+        (lambda: plan_puddle_world(PuddleWorld(thrust=1e-6, noise=0.0), resolution=3), "tolerance"),
+        (lambda: mean_return(plan_puddle_world(PuddleWorld(), resolution=11), episodes=0, seed=0), "episodes"),
+        (lambda: expected_return(CollectObjects(), "optimal", horizon=-3), "horizon"),
+        (lambda: expected_return(CollectObjects(), "optimal", discount=2.0), "discount"),
+    ],
+)
+def test_what_planning_cannot_do_is_named(plan: Callable[[], Any], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        plan()
 
 
 def test_planning_needs_uniform_noise() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.wrappers import TransformObservation, TransformReward
 from gymnasium.wrappers.vector import TransformReward as VectorTransformReward
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
@@ -89,15 +90,32 @@ def test_any_sync_vector_env(mode: AutoresetMode) -> None:
     assert min(ends(results)) > 0
 
 
+class Pair(Traveller):
+    """Observes a tuple."""
+
+    observation_space = gym.spaces.Tuple(Traveller.observation_space.values())  # type: ignore[assignment]
+
+    def observation(self) -> Any:
+        named = super().observation()
+        return tuple(named[name] for name in Traveller.observation_space)
+
+
+@each_mode
+def test_observations_of_a_tuple_of_spaces(mode: AutoresetMode) -> None:
+    env = GymnasiumVecEnv(SyncVectorEnv([Pair] * N, autoreset_mode=mode))
+    assert min(ends(assert_same_streams(env, dummy_vec_env(Pair), random_actions(3, 60)))) > 0
+
+
 @each_mode
 def test_environments_that_reuse_their_buffers(mode: AutoresetMode) -> None:
     """Stable-Baselines3 keeps an observation over the next step, so it must not be overwritten there."""
-    env = GymnasiumVecEnv(SyncVectorEnv([Traveller] * N, copy=False, autoreset_mode=mode))
-    env.seed(7)
     actions = random_actions(3, 30)
-    kept = [env.reset()] + [env.step(action)[0] for action in actions]
     reference = list(stream(dummy_vec_env(Traveller), actions))
-    assert_same(kept, [reference[0], *(result[0] for result in reference[2::2])])
+    for venv in (SyncVectorEnv([Traveller] * N, copy=False, autoreset_mode=mode), Foreign()):
+        env = GymnasiumVecEnv(venv, partial_reset=True)
+        env.seed(7)
+        kept = [env.reset()] + [env.step(action)[0] for action in actions]
+        assert_same(kept, [reference[0], *(result[0] for result in reference[2::2])])
 
 
 def test_async_vector_env() -> None:
@@ -105,8 +123,10 @@ def test_async_vector_env() -> None:
     try:
         assert_same_streams(env, dummy_vec_env(Traveller, 2), random_actions(3, 40, num_envs=2))
         assert env.get_attr("speed", indices=1) == [0.1]
+        for speed in (0.5, (0.1, 0.2), [0.3]):
+            env.set_attr("speed", speed)
+            assert env.get_attr("speed") == [speed, speed]
         env.set_attr("speed", 0.5)
-        assert env.get_attr("speed") == [0.5, 0.5]
         with pytest.raises(ValueError, match=r"^indices must select all environments.*\[0\]"):
             env.set_attr("speed", 0.2, indices=[0])
         fuel = env.get_attr("fuel")
@@ -133,7 +153,7 @@ class Foreign(VectorEnv):
 
     def __init__(self, mode: Any = AutoresetMode.NEXT_STEP) -> None:
         self.metadata = {"autoreset_mode": mode}
-        inner = SyncVectorEnv([Traveller] * N)
+        inner = SyncVectorEnv([Traveller] * N, copy=False)
         self.reset, self.step = inner.reset, inner.step
 
 
@@ -263,10 +283,40 @@ def test_make_vec_falls_back_to_sync_vector_env(env_id: str, wrapper: Callable |
     assert sum(ends(results)) > 0
 
 
-@pytest.mark.parametrize("n_envs", [0, -1])
-def test_the_number_of_environments_is_checked(n_envs: int) -> None:
-    with pytest.raises(ValueError, match=f"^n_envs must be >= 1, got {n_envs}"):
+@pytest.mark.parametrize("n_envs", [0, -1, "2"])
+def test_the_number_of_environments_is_checked(n_envs: Any) -> None:
+    with pytest.raises(ValueError, match=f"^n_envs must be .*>= 1, got {n_envs!r}"):
         make_vec("PuddleWorld-v0", n_envs)
+
+
+def test_arguments_that_only_single_environments_take() -> None:
+    env = make_vec("CartPole-v1", 2, env_kwargs={"disable_env_checker": True})
+    assert isinstance(env.unwrapped.env, SyncVectorEnv)
+    with pytest.raises(TypeError, match="unexpected keyword argument nois"):
+        make_vec("PuddleWorld-v0", 2, env_kwargs={"nois": 0.1})
+
+
+def test_async_environments_know_their_wrappers() -> None:
+    env = GymnasiumVecEnv(AsyncVectorEnv([lambda: Monitor(gym.make("PuddleWorld-v0"))] * 2))
+    try:
+        assert env.env_is_wrapped(Monitor) == [True, True]
+        assert env.env_is_wrapped(TransformReward, indices=[1]) == [False]
+    finally:
+        env.close()
+
+
+class Pictures(VectorWrapper):
+    """Renders all environments as one array."""
+
+    render_mode = "rgb_array"
+
+    def render(self) -> Any:
+        return np.arange(N * 12, dtype=np.uint8).reshape(N, 2, 2, 3)
+
+
+def test_pictures_may_be_one_array() -> None:
+    env = GymnasiumVecEnv(Pictures(own_vector_env("PuddleWorld-v0", N)))
+    assert [frame.shape for frame in env.get_images()] == [(2, 2, 3)] * N  # type: ignore[union-attr]
 
 
 def test_clipped_rewards_are_not_taken_for_scores_unsaid() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
-from gymnasium.wrappers.vector import DictInfoToList, NormalizeObservation, RecordEpisodeStatistics
+from gymnasium.wrappers.vector import (
+    DictInfoToList,
+    NormalizeObservation,
+    RecordEpisodeStatistics,
+    RescaleObservation,
+)
 
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.helpers import each_mode
@@ -67,6 +73,53 @@ def test_wrappers_keep_what_belongs_to_other_environments(mode: AutoresetMode) -
         assert [info["mean"] for info in infos] == [0.5] * 3
         assert wrapper.named["of each"]["counts"].tolist() == wrapper.listed  # type: ignore[index]
         assert wrapper.listed == [count % length for count, length in zip(expected, LENGTHS, strict=True)]
+
+
+class Frames(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Keeps as many frames as there are environments, and honors the mask."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        mask = (kwargs.get("options") or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        observations, infos = super().reset(**kwargs)
+        if mask.all():
+            self.frames = deque([observations.copy()] * self.num_envs, maxlen=self.num_envs)
+        for frame in self.frames:
+            frame[mask] = observations[mask]
+        return self._stacked(), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observations, *others = super().step(actions)
+        self.frames.append(observations.copy())
+        return self._stacked(), *others  # type: ignore[return-value]
+
+    def _stacked(self) -> np.ndarray:
+        return np.concatenate(list(self.frames), -1)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_wrappers_may_keep_frames_and_spaces(mode: AutoresetMode) -> None:
+    env = GymnasiumVecEnv(Frames(RescaleObservation(fixed(mode), np.float32(0.0), np.float32(2.0))))
+    assert not env.reset().any()
+    for t in range(1, 31):
+        observations = env.step(np.zeros(3, int))[0]
+        for i, length in enumerate(LENGTHS):
+            since = t % length
+            assert observations[i].tolist() == ([0.0] * 3 + [2.0] * since)[-3:]
+
+
+def test_infos_that_only_some_resets_have_are_not_the_last_step_s() -> None:
+    class Rising(Fixed):
+        level = 0
+
+        def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict]:
+            self.level += 1
+            return super().reset()[0], {"level": self.level} if self.level > 1 else {}
+
+    env = GymnasiumVecEnv(SyncVectorEnv([lambda: Rising(2)] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    env.reset()
+    infos = [env.step(np.zeros(2, int))[3][0] for _ in range(4)]
+    assert [{*info} - {"TimeLimit.truncated"} for info in infos] == [set(), {"terminal_observation"}] * 2
+    assert env.reset_infos == [{"level": 3}] * 2
 
 
 @each_mode

@@ -66,6 +66,16 @@ def test_a_restored_environment_continues_like_the_original(kind: str) -> None:
     assert_same(original.reset(), restored.reset())
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_state_of_an_episode_s_first_steps_is_restored(steps: int) -> None:
+    """Gymnasium's checker compares observations of the first two steps."""
+    original, restored = KINDS["DummyVecEnv"](), KINDS["DummyVecEnv"]()
+    original.reset()
+    _played(original, steps, seed=0)
+    set_env_state(restored, get_env_state(original))
+    assert_same(_played(restored, 20, seed=1), _played(original, 20, seed=1))
+
+
 @each_variant
 def test_every_variant_is_restored(env_id: str, options: dict[str, Any]) -> None:
     original, restored = own_vector_env(env_id, NUM_ENVS, **options), own_vector_env(env_id, NUM_ENVS, **options)

@@ -258,7 +258,10 @@ def test_an_order_of_calls_is_kept(env_id: str) -> None:
         ({"options": {"reset_mask": [True] * N}}, r"reset_mask'\] must be a boolean array"),
         ({"options": {"reset_mask": np.ones(N - 1, dtype=bool)}}, r"reset_mask'\] must have shape"),
         ({"options": {"reset_mask": np.zeros(N, dtype=bool)}}, r"reset_mask'\] .* a True entry"),
-        ({"seed": [1, 2]}, "^seed must be .* got 2 seeds"),
+        *(
+            ({"seed": seed}, "^seed must be None, an integer or 6 integers")
+            for seed in ([1, 2], [1.9, 2, 3], 2.5, "abc")
+        ),
     ],
 )
 def test_bad_resets_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -158,6 +158,10 @@ def test_the_goal_is_open() -> None:
         ("goal", (-0.1, 0.5)),
         ("puddles", "deep"),
         ("puddles", [1, 2]),
+        ("puddles", 5),
+        ("puddles", iter(DEGRIS_2012)),
+        ("start", ("0.1", "0.2")),
+        ("start", (float("nan"), 0.2)),
         ("puddles", [DEGRIS_2012[0], SUTTON_1996[0]]),
         ("noise_distribution", "cauchy"),
     ],
@@ -209,6 +213,11 @@ def test_named_sets_are_those_of_the_literature(puddles: Sequence[Puddle], rewar
         (lambda: GaussianPuddle(0.5, 0.5, 0.1, 0.1, -2.0), "scale"),
         (lambda: CapsulePuddle((0.1, 0.1), (0.2, 0.2), radius=0.0), "radius"),
         (lambda: CapsulePuddle((0.1, 0.1), (0.2, 0.2), slope=-1.0), "slope"),
+        (lambda: GaussianPuddle(float("nan"), 0.5, 0.1, 0.1), r"\(x, y\)"),
+        (lambda: GaussianPuddle(0.5, 7.0, 0.1, 0.1), r"\(x, y\)"),
+        (lambda: GaussianPuddle(0.5, 0.5, 0.1, 0.1, float("inf")), "scale"),
+        (lambda: CapsulePuddle((0.1, 0.1, 0.1), (0.2, 0.2)), "start"),  # type: ignore[arg-type]
+        (lambda: CapsulePuddle((0.1, 0.1), (0.2, float("inf"))), "end"),
     ],
 )
 def test_bad_puddles_are_named(build: Callable[[], Puddle], name: str) -> None:

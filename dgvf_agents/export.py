@@ -5,7 +5,7 @@ FOLDER/config.json            the model but for its tensors; see `dgvf_agents.st
 FOLDER/model.safetensors      its tensors
 FOLDER/learning-curve.png     from training
 FOLDER/question.png           the question that the policy relies on most, where an atlas can be drawn
-FOLDER/replay.mp4             an episode, where MoviePy is installed
+FOLDER/replay.mp4             an episode, where MoviePy is installed and the environment renders
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dgvf_agents.atlas.page import draw_question
 from dgvf_agents.storage.model_file import networks_only, read_model_file
 from dgvf_agents.train.checkpoint import algorithm_of
 from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import can_be_shown
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.recorder import plot_learning_curve
@@ -52,15 +54,19 @@ def export(run: Path, folder: Path, episodes: int = 100) -> Path:
     config = source.read_config()
     checkpoint = source.latest_checkpoint()
     agent, returns = algorithm_of(config).__name__, evaluate(run, episodes)
-    networks_only(read_model_file(checkpoint)).write_folder(folder)
-    plot_learning_curve(source, config, folder / "learning-curve.png")
-    with suppress(ValueError):  # it has no questions, or no atlas can be drawn in its world
-        draw_question(run, folder / "question.png")
-    if find_spec("moviepy") is not None:
-        watch(run, episodes=1, seed=0, video=folder / "replay.mp4", steps=_STEPS)
-    card = folder / "README.md"
-    card.write_text(_card(agent, config, int(checkpoint.stem), folder, returns, episodes), encoding="utf-8")
-    return card
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=".export-") as temporary:
+        written = Path(temporary, folder.resolve().name)
+        networks_only(read_model_file(checkpoint)).write_folder(written)
+        plot_learning_curve(source, config, written / "learning-curve.png")
+        with suppress(ValueError):  # it has no questions, or no atlas can be drawn in its world
+            draw_question(run, written / "question.png")
+        if find_spec("moviepy") is not None and can_be_shown(config):
+            watch(run, episodes=1, seed=0, video=written / "replay.mp4", steps=_STEPS)
+        card = _card(agent, config, int(checkpoint.stem), written, returns, episodes)
+        (written / "README.md").write_text(card, encoding="utf-8")
+        written.replace(folder)  # whole, or not at all
+    return folder / "README.md"
 
 
 def _card(
@@ -93,7 +99,7 @@ Auxiliary task: {config.task}. Return {mean} (mean and standard deviation over {
 ```python
 from dgvf_agents import {agent}
 
-model = {agent}.load({folder.resolve().name!r})
+model = {agent}.load({folder.name!r})
 action, state = model.predict(model.observation_space.sample())
 ```
 

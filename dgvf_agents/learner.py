@@ -289,7 +289,7 @@ class Learner(ABC):
         if stored is None:
             return
         current, random_state = self._state, get_random_state(self._device)
-        self._repeat(stored._replace(rollouts=[*map(_laid_out, stored.rollouts)]))
+        self._repeat(stored)
         set_random_state(self._device, random_state)
         self._state = current
         if self._unroll is not None:
@@ -518,7 +518,7 @@ class SingleLearner(Learner, ABC):
             theta = like("unroll.start.theta", unroll.start.theta, self.theta)
             statistics = like("unroll.start.optimizer", unroll.start.optimizer, self.statistics)
             start = self._functions.packed.packed(InnerState(theta, statistics))
-            self._stored_unroll = unroll._replace(start=start)
+            self._stored_unroll = unroll._replace(start=start, rollouts=[*map(_laid_out, unroll.rollouts)])
         self.updates, self.meta_updates, self.meta_skipped = state.updates, state.meta_updates, state.meta_skipped
         self.metrics, self.meta_loss, self.meta_gradient_norm = state.metrics, state.meta_loss, state.meta_gradient_norm
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from dgvf_agents import DGVFA2C, DGVFPPO
 from dgvf_agents.cli import main
+from dgvf_agents.export import export
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.folder import RunFolder
@@ -59,6 +62,40 @@ def test_the_lines_on_the_card_load_the_agent(exported: tuple[Path, Path], monke
     assert np.array_equal(*(one.predict(seen, deterministic=True)[0] for one in (found["model"], trained)))
 
 
+class Unseen(gym.Env):
+    """Does not render."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+gym.register("Unseen-v0", Unseen)
+
+
+def test_an_agent_of_an_environment_that_does_not_render_has_no_video(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder = tmp_path / "run", tmp_path / "new" / "agent"
+    given = ["--steps", "160", "--n-envs", "2", "--compile", "False", "--questions", "4", "--out", str(run)]
+    main(["train", "own", "tests.test_export:Unseen-v0", *given])
+    with monkeypatch.context() as patch:
+        patch.setattr("dgvf_agents.export.plot_learning_curve", Mock(side_effect=OSError("No space left on device")))
+        with pytest.raises(OSError, match="No space left"):
+            export(run, folder, 2)
+    assert not list(folder.parent.iterdir())
+    folder.mkdir()
+    assert export(run, folder, 2).is_file()
+    assert {path.name for path in folder.iterdir()} == {
+        *("README.md", "config.json", "model.safetensors", "learning-curve.png")
+    }
+    assert DGVFA2C.load(folder).n_envs == 2
+
+
 def test_what_does_not_fit_is_refused(
     exported: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +109,12 @@ def test_what_does_not_fit_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(document))
     with pytest.raises(DamagedFileError, match=r"got no model\.safetensors"):
         DGVFPPO.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(tensors)
+    other = {**document, "attributes": {**document["attributes"], "gamma": 0.5}}
+    (tmp_path / "config.json").write_text(json.dumps(other))
+    with pytest.raises(DamagedFileError, match="checksum"):
+        DGVFPPO.load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(document))
     tensors[-1] ^= 1
     (tmp_path / "model.safetensors").write_bytes(tensors)
     with pytest.raises(DamagedFileError, match="checksum"):

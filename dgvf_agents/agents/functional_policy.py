@@ -87,7 +87,7 @@ class PolicyFunctions:
         self._shown: Tensor | None = None  # packed θ, which the policy's own parameters are views of
         self._views: list[tuple[int, Tensor]] = []  # these, and where they are in memory
         persistent = policy.state_dict().keys()
-        self._statistics = {theta_name(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
+        self._buffers = {theta_name(name): name for name, _ in policy.named_buffers() if name in persistent}
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what the functions do not read, so that models of one architecture share compiled functions."""
@@ -153,6 +153,11 @@ class PolicyFunctions:
         kept = all(one.data_ptr() == to for one, (to, _) in zip(self._parameters.values(), self._views, strict=True))
         return kept and self._shown is not None and torch.equal(self._shown, theta)
 
+    @property
+    def _statistics(self) -> Params:
+        """The encoder's running statistics themselves; a forward pass may put others in their place."""
+        return {name: self._policy.get_buffer(buffer) for name, buffer in self._buffers.items()}
+
     def statistics(self) -> Params:
         """Copies of the encoder's running statistics, by name; empty for most."""
         return {name: buffer.clone() for name, buffer in self._statistics.items()}
@@ -177,7 +182,7 @@ class PolicyFunctions:
 
     def update_statistics(self, observations: Observations) -> None:
         """Let running statistics take a batch `[T, B, *obs]` in; nothing where there are none."""
-        if not self._statistics:
+        if not self._buffers:
             return
         self._encoder.train()
         with torch.no_grad():
@@ -198,7 +203,7 @@ class PolicyFunctions:
     def encode(self, params: Params, observations: Observations, batch_dims: int = 2, training: bool = False) -> Tensor:
         own = inside(params, "encoder.")
         if training:  # in training they change in place: copies, which are thrown away
-            own |= {name: value.clone() for name, value in own.items() if f"encoder.{name}" in self._statistics}
+            own |= {name: value.clone() for name, value in own.items() if f"encoder.{name}" in self._buffers}
         return encode_with(self._training_encoder if training else self._encoder, own, observations, batch_dims)
 
     def with_features(self, rollout: Rollout) -> Rollout:

@@ -235,20 +235,19 @@ class DGVFPPO(DiscoveryAlgorithm):
         self._check_iteration()
         progress = self._current_progress_remaining
         clip_range = checked_value_at("clip_range", self.clip_range, progress)
-        value = self.clip_range_vf
-        value = None if value is None else checked_value_at("clip_range_vf", value, progress)
-        answer_lambda = self.gae_lambda if self.answer_lambda is None else self.answer_lambda
+        given, lambda_ = self.clip_range_vf, self.gae_lambda if self.answer_lambda is None else self.answer_lambda
+        value = None if given is None else checked_value_at("clip_range_vf", given, progress)
         clipping = Clipping(clip_range, value)
-        self.learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, answer_lambda)
+        self.learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, lambda_)
         self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
         self._n_updates += self.learner.epochs
         metrics, kl, clipped = self.learner.metrics, self.learner.kl, self.learner.clipped
         assert metrics is not None
         rows = {"policy_gradient_loss": metrics.policy_loss, "loss": metrics.loss, "approx_kl": kl}
-        rows |= {"clip_fraction": clipped, "clip_range": clip_range, "clip_range_vf": value}
+        of_values = {} if value is None else {"clip_range_vf": value}
+        rows |= {"clip_fraction": clipped, "clip_range": clip_range, **of_values}
         for name, row in rows.items():
-            if row is not None:
-                self.logger.record(f"train/{name}", float(row))
+            self.logger.record(f"train/{name}", float(row))
         self.learner.check_finite()
 
     def learn(

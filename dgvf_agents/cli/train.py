@@ -121,8 +121,9 @@ def train(given: Sequence[str]) -> None:
     about = f"Train {method} on {where}."
     parsed = tyro.cli(type(options), default=options, prog=prog, args=rest, description=about)
     algorithm = parsed.config.algorithm
-    others = record().keys() - record(algorithm).keys() | ({"compile"} if algorithm == "ppo" else set())
-    for field in others:  # a preset may hold values of theirs
+    if algorithm == "ppo" and parsed.config.compile is True:
+        raise ValueError("compile must be left out for the algorithm ppo, got True")
+    for field in record().keys() - record(algorithm).keys():  # a preset may hold values of theirs
         if (value := getattr(parsed.config, field)) != getattr(options.config, field):
             raise ValueError(f"{field} must be left out for the algorithm {algorithm}, got {value!r}")
     config, name = parsed.config_and_name(method)

@@ -69,25 +69,33 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     return builder(template(tree))([function(value) for value in flatten(tree)])
 
 
-def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors by their path in the tree.
+def check_layout(wanted: str, tree: Any, like: Any) -> None:
+    """Check that a tree has its tensors where another one has them, with the same shapes and data types.
+
+    Args:
+        wanted: what the error says, as "gradient must be like eta".
+        tree: to check.
+        like: the other one.
 
     Raises:
         TypeError: see `flatten`.
+        ValueError: it has not.
     """
     flatten(tree)
-    return dict(_shapes(tree, ""))
+    expected, found = dict(_layout(like, "")), dict(_layout(tree, ""))
+    if list(expected.items()) != list(found.items()):
+        raise ValueError(f"{wanted}, {expected}, got {found}")
 
 
-def _shapes(tree: Any, path: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _layout(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(tree, Tensor):
-        yield path, tuple(tree.shape)
+        yield path, (tuple(tree.shape), tree.dtype)
         return
     names: Any = [f"[{key!r}]" for key in (tree if isinstance(tree, dict) else range(len(tree or ())))]
     if hasattr(tree, "_fields"):
         names = [f".{name}" for name in tree._fields]
     for name, part in zip(names, tree.values() if isinstance(tree, dict) else tree or (), strict=True):
-        yield from _shapes(part, path + name)
+        yield from _layout(part, path + name)
 
 
 def builder(template: Any) -> Callable[[list[Tensor]], Any]:

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_choice, check_counts
-from dgvf_agents.core.flat import builder, flatten, map_tensors, shapes, template
+from dgvf_agents.core.flat import builder, check_layout, flatten, map_tensors, template
 from dgvf_agents.core.vjp import PullBack, is_plain_tuple, vjp
 from dgvf_agents.options import Horizon, Objective, Storage
 
@@ -149,8 +149,8 @@ class InnerLoop(Generic[State, Eta]):
             the auxiliary result, detached, `None` if there is none; for `with_loss`, a pair of that and the loss.
 
         Raises:
-            ValueError: the function's result is a tuple of another length, or the state's tensors have other names
-                or shapes than before.
+            ValueError: the function's result is a tuple of another length, or the state's tensors have other names,
+                shapes or data types than before.
             RuntimeError: `with_loss`, and the horizon is `"myopic"`, which needs the gradients of step and loss by
                 themselves.
         """
@@ -165,7 +165,7 @@ class InnerLoop(Generic[State, Eta]):
         step = _Step(self._state, inputs, function, pull_back)
         after, auxiliary = _state_and_auxiliary(result)
         if with_loss:
-            after, loss = after
+            after, loss = _state_and_auxiliary(after)
             step.weight = self._weight = torch.ones_like(loss) if self._weight is None else self._weight
         self._append(step, after)
         return (auxiliary, loss) if with_loss else auxiliary
@@ -179,7 +179,7 @@ class InnerLoop(Generic[State, Eta]):
             after: the new state, as the function computes it.
 
         Raises:
-            ValueError: the state's tensors have other names or shapes than before.
+            ValueError: the state's tensors have other names, shapes or data types than before.
             RuntimeError: the storage is `"graph"`.
         """
         if self._keep_graph:
@@ -187,8 +187,7 @@ class InnerLoop(Generic[State, Eta]):
         self._append(_Step(self._state, inputs, function, None), map_tensors(Tensor.detach, after))
 
     def _append(self, step: _Step, after: State) -> None:
-        if not self._steps:
-            _check_same_layout(step.before, after)
+        check_layout("a step must return a state like its argument", after, step.before)
         self._steps.append(step)
         self._state = after
 
@@ -305,12 +304,6 @@ def _state_and_auxiliary(result: Any) -> tuple[Any, Any]:
             f"a step must return a state, or a state and an auxiliary result, got a tuple of {len(result)}"
         )
     return result[0], result[1]
-
-
-def _check_same_layout(before: Any, after: Any) -> None:
-    expected, found = shapes(before), shapes(after)
-    if list(expected.items()) != list(found.items()):
-        raise ValueError(f"a step must return a state like its argument, {expected}, got {found}")
 
 
 def _or_zeros(gradients: list[Tensor | None], zeros: list[Tensor]) -> list[Tensor]:

@@ -146,7 +146,7 @@ def answer_loss(
     if rule.task.reads_features:
         following = next_features(stopped.features, stopped.bootstraps, rollout)
         rollout = rollout._replace(next_observations=following)
-    return rule.task.loss(answers, bootstraps, eta, rollout)
+    return rule.task.checked_loss(answers, bootstraps, eta, rollout)
 
 
 def next_features(

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar, final
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.argument_checks import check_positive_or_infinite
-from dgvf_agents.core.flat import builder, flatten, shapes, template
+from dgvf_agents.core.argument_checks import check_not_negative, check_positive_or_infinite
+from dgvf_agents.core.flat import builder, check_layout, flatten, template
 
 Eta = TypeVar("Eta")
 
@@ -49,7 +49,12 @@ class MetaOptimizer(Generic[Eta]):
         return self._eta
 
     def set_eta(self, eta: Eta) -> None:
-        """Replace η by one of the same layout; Adam's moments stay."""
+        """Replace η by one of the same layout; Adam's moments stay.
+
+        Raises:
+            ValueError: the layout is another.
+        """
+        check_layout("eta must be like the one before", eta, self._eta)
         with torch.no_grad():
             for parameter, value in zip(self._parameters, flatten(eta), strict=True):
                 parameter.copy_(value)
@@ -77,12 +82,11 @@ class MetaOptimizer(Generic[Eta]):
             whether the step was taken.
 
         Raises:
-            ValueError: a norm is out of its range, or the gradient is not like η.
+            ValueError: a number is out of its range, or the gradient is not like η.
         """
         check_positive_or_infinite(max_norm=max_norm, skip_norm=skip_norm)
-        expected, found = shapes(self._eta), shapes(gradient)
-        if list(expected.items()) != list(found.items()):
-            raise ValueError(f"gradient must be like eta, {expected}, got {found}")
+        check_not_negative(learning_rate=float(learning_rate))
+        check_layout("gradient must be like eta", gradient, self._eta)
         parts = flatten(gradient)
         if self._adam is None:
             return False
@@ -93,6 +97,8 @@ class MetaOptimizer(Generic[Eta]):
             return False
         if clip is not None:
             parts = flatten(clip(gradient))
+            if not math.isfinite(float(_norm(parts))):
+                return False
         elif norm > max_norm:
             parts = [part * (max_norm / norm) for part in parts]
         self._step(self._adam, parts, learning_rate)

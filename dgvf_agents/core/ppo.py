@@ -394,7 +394,7 @@ def _answer_loss(
             bootstraps = rule.network.answer(theta, following)
         if rule.task.reads_features:
             steps = steps._replace(next_observations=following)
-    return rule.task.loss(answers, bootstraps, targets, steps)
+    return rule.task.checked_loss(answers, bootstraps, targets, steps)
 
 
 def _metrics(loss: ClippedLoss, answers: Tensor, weight: Any, main: Tensor, auxiliary: Tensor) -> StepMetrics:

@@ -7,7 +7,7 @@ A task is a number of answers and a loss. To add one, derive a final class from 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -53,6 +53,17 @@ class AuxiliaryTask(ABC):
             eta: the meta-parameters η; the loss must be differentiable in them.
             rollout: the experience.
         """
+
+    def checked_loss(self, *arguments: Any) -> Float[Tensor, ""]:
+        """The loss.
+
+        Raises:
+            ValueError: it is no scalar tensor.
+        """
+        loss = self.loss(*arguments)
+        if isinstance(loss, Tensor) and loss.dim() == 0:
+            return loss
+        raise ValueError(f"loss of auxiliary_task must be a scalar tensor, got {getattr(loss, 'shape', loss)!r:.80}")
 
 
 class Questions(NamedTuple):

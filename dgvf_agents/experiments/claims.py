@@ -18,27 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import pandas as pd
 
+from dgvf_agents.experiments import statistics as stats
 from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
 from dgvf_agents.experiments.records import scaled, tables_of
 from dgvf_agents.experiments.settings import read_table, reference_of
-from dgvf_agents.experiments.statistics import (
-    SIGNIFICANCE,
-    Estimate,
-    estimate,
-    fraction_difference,
-    fraction_estimate,
-    holm,
-    improvement,
-    interquartile_difference,
-    mean_difference,
-    stratified_permutation_test,
-    weighted,
-)
 
 Measure = Literal["solved", "final", "area"]
 """`solved`: whether the final return reaches the world's threshold, 0 or 1; `final`: the final return, the mean of the
@@ -95,7 +84,7 @@ class Finding(NamedTuple):
 
     claim: Claim
     verdict: Verdict
-    effect: Estimate | None
+    effect: stats.Estimate | None
     """Estimate and 95% interval of the weakest comparison; `None` if untested."""
     p: float | None
     """After Holm's correction; `None` if there is no test."""
@@ -112,7 +101,8 @@ def findings(records: pd.DataFrame, claims: Sequence[Claim] = CLAIMS) -> list[Fi
     """
     found = [_tested(claim, records) for claim in claims]
     p = pd.Series({i: finding.p for i, finding in enumerate(found) if finding.claim.effect != "level"}, dtype=float)
-    adjusted = p.fillna(1.0).groupby([claims[i].experiment for i in p.index]).transform(holm)  # of untested ones, too
+    # of untested ones, too
+    adjusted = p.fillna(1.0).groupby([claims[i].experiment for i in p.index]).transform(stats.holm)
     found = [finding if finding.p is None else finding._replace(p=adjusted[i]) for i, finding in enumerate(found)]
     return [finding._replace(verdict=_verdict(finding)) for finding in found]
 
@@ -123,7 +113,7 @@ def _verdict(finding: Finding) -> Verdict:
         return "untested"
     if effect.high < delta:
         return "contradicted"
-    significant = finding.p is None or finding.p <= SIGNIFICANCE
+    significant = finding.p is None or finding.p <= stats.SIGNIFICANCE
     return "supported" if effect.low > 0 and effect.value >= delta and significant else "inconclusive"
 
 
@@ -136,16 +126,18 @@ def _tested(claim: Claim, records: pd.DataFrame) -> Finding:
     all_values = [values for of in strata.values() for values in of]
     if claim.effect == "level":
         solved = np.concatenate([values[0] for values in all_values])
-        fraction = fraction_estimate(int(solved.sum()), len(solved))
-        return Finding(claim, "untested", Estimate(*(value - 0.5 for value in fraction)), None, seeds)
+        fraction = stats.fraction_estimate(int(solved.sum()), len(solved))
+        return Finding(claim, "untested", stats.Estimate(*(value - 0.5 for value in fraction)), None, seeds)
     weights = [len(values[0]) / seeds[world] / len(strata) for world, of in strata.items() for values in of]
-    compare = improvement if claim.effect == "improvement" else mean_difference
+    compare = stats.improvement if claim.effect == "improvement" else stats.mean_difference
     solves = claim.measure == "solved" and claim.effect == "difference"
-    statistic = weighted(compare, weights) if solves or compare is improvement else interquartile_difference
+    over_worlds = solves or compare is stats.improvement
+    statistic = stats.weighted(compare, weights) if over_worlds else stats.interquartile_difference
     others = [[values[[0, i]] for values in all_values] for i in range(1, len(claim.settings))]
-    effects = [fraction_difference(pairs, weights) if solves else estimate(statistic, pairs) for pairs in others]
+    interval = partial(stats.fraction_difference, weights=weights) if solves else partial(stats.estimate, statistic)
+    effects = [interval(pairs) for pairs in others]
     weakest = min(effects, key=lambda one: (one.value, one.low))
-    p = max(stratified_permutation_test(statistic, pairs) for pairs in others)
+    p = max(stats.stratified_permutation_test(statistic, pairs) for pairs in others)
     return Finding(claim, "untested", weakest, p, seeds)
 
 

@@ -49,8 +49,14 @@ def add_records(folder: Path, records: Collection[Record], configs: Mapping[str,
 
 
 def merge_records(folder: Path, other: Path) -> None:
-    """Add the records of another folder, as another machine made them."""
+    """Add the records of another folder, as another machine made them.
+
+    Raises:
+        ValueError: there are none.
+    """
     rows = _stored(other)
+    if rows.empty:
+        raise ValueError(f"merge must be a folder with records, got {other}")
     configs = {f"{world}/{n}": c for world in rows["world"].unique() for n, c in read_configs(other, world).items()}
     _add(folder, rows, configs)
 

@@ -360,7 +360,7 @@ def varied_field(given: str) -> tuple[str, list[Any]]:
 
 
 def sweep(grid: Grid, console: Console | None = None) -> list[Wanted]:
-    """Train unfinished runs; write the table and the picture when all are finished.
+    """Train unfinished runs; write the table and the picture of those that are finished.
 
     Returns:
         The runs that are still unfinished.
@@ -371,7 +371,7 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Wanted]:
     """
     console, experiment, folder = console or Console(), grid.experiment, grid.results
     missing, table = _train(grid, experiment, experiment.worlds, grid.runs_folder / "records", console)
-    if missing:
+    if table.empty:
         return missing
     folder.mkdir(parents=True, exist_ok=True)
     text = table.drop(columns="curve").to_csv(index=False, lineterminator="\n")
@@ -381,6 +381,9 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Wanted]:
     several = f": the best {MAX_CURVES} of {len(means)} settings" if len(means) > MAX_CURVES else ""
     draw_runs(table[table["label"].isin(best)], folder / "sweep.png", title=f"{grid.method}{several}")
     print_summary(table, console)
-    console.print(f"best: {best_setting(means)}", markup=False, highlight=False)
+    means = means.drop(index={one.setting.label for one in missing}, errors="ignore")
+    if len(means):
+        of = " of the settings whose seeds are all finished" if missing else ""
+        console.print(f"best{of}: {best_setting(means)}", markup=False, highlight=False)
     console.print(f"Table and picture are in {folder}.", markup=False, highlight=False, soft_wrap=True)
-    return []
+    return missing

@@ -162,7 +162,7 @@ class Cell:
     def log_failure(self, error: Exception) -> None:
         """Write the reason why the run failed as the last line of its log."""
         with self.beside("log").open("a") as log:
-            log.write(f"{type(error).__name__}: {error}\n")
+            log.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
 
 
 def learning_curve(folder: Path) -> tuple[list[int], list[float]]:

@@ -114,7 +114,7 @@ class ModelFile:
     def write_folder(self, folder: Path) -> None:
         """Write the folder for a model hub, without what only pickle can hold."""
         tensors = safetensors.torch.save(self.tensors, {"format": "pt"})
-        document = {"format": FORMAT, "sha256": hashlib.sha256(tensors).hexdigest(), **self.document}
+        document = {"format": FORMAT, "sha256": _digest(self.document, tensors), **self.document}
         write_bytes(folder / _HUB_TENSORS, tensors)
         write_bytes(folder / _HUB_DOCUMENT, (json.dumps(document, indent=1) + "\n").encode())
 
@@ -130,8 +130,8 @@ class ModelFile:
                 raise DamagedFileError(f"the folder must have {_HUB_DOCUMENT} and {_HUB_TENSORS}, got no {name}")
         document = _document(_HUB_DOCUMENT, read_bytes(folder / _HUB_DOCUMENT))
         tensors = read_bytes(folder / _HUB_TENSORS)
-        if document.pop("sha256", None) != hashlib.sha256(tensors).hexdigest():
-            raise DamagedFileError(f"{_HUB_TENSORS} must have the checksum that is in {_HUB_DOCUMENT}")
+        if document.pop("sha256", None) != _digest(document, tensors):
+            raise DamagedFileError(f"{_HUB_DOCUMENT} and {_HUB_TENSORS} must have the checksum that is in the former")
         with damage_in(_HUB_TENSORS):
             return cls(document, safetensors.torch.load(tensors), dict.fromkeys(document.get("pickled", ()), b""))
 
@@ -139,6 +139,10 @@ class ModelFile:
     def is_complete(self) -> bool:
         """Whether training can continue from it."""
         return self.document.get("training") is not None
+
+
+def _digest(document: dict[str, Any], tensors: bytes) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode() + tensors).hexdigest()
 
 
 @contextmanager

@@ -174,7 +174,11 @@ class RunRecorder(RolloutCallback):
         """Record the episodes of an evaluation, and log their means under Stable-Baselines3's names.
 
         All evaluations use the same seed, for comparison.
+
+        Raises:
+            NotFiniteError: training has diverged.
         """
+        self.model.learner.check_finite()
         returns, lengths = self._evaluator.episodes_of(self.model)
         add_evaluation(self._folder.evaluations_file, self.num_timesteps, returns, lengths)
         self.logger.record("eval/mean_reward", float(returns.mean()))

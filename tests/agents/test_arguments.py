@@ -92,7 +92,6 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"device": None}, "^device must be a device name .* got None"),
     *(({name: "x"}, f"^{name} must be True or False, got 'x'") for name in ("use_sde", "monitor_wrapper")),
     ({"verbose": None}, "^verbose must be an integer >= 0, got None"),
-    ({"tensorboard_log": 3}, "^tensorboard_log must be a path or None, got 3"),
     ({"rollout_buffer_kwargs": 3}, "^rollout_buffer_kwargs must be a dict or None, got 3"),
     *(
         (
@@ -136,6 +135,13 @@ def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
 def test_a_rollout_buffer_has_only_arguments_of_its_own(name: str) -> None:
     with pytest.raises(ValueError, match=f"^rollout_buffer_kwargs must .*'{name}'"):
         small_model(rollout_buffer_kwargs={name: 1})
+
+
+@pytest.mark.parametrize("loss", [torch.zeros(2), 0.0, None])
+def test_a_task_s_loss_is_a_scalar(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RewardPrediction, "loss", lambda *arguments: loss)
+    with pytest.raises(ValueError, match=r"^loss of auxiliary_task must be a scalar tensor, got "):
+        small_model(auxiliary_task=lambda model: RewardPrediction()).learn(BATCH)
 
 
 @pytest.mark.parametrize(("name", "value"), [("unroll_length", 0), ("objective", "Sum"), ("meta_skip_norm", "1")])

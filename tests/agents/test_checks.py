@@ -73,6 +73,14 @@ def test_actions_that_are_not_finite_are_no_fault_of_the_environment() -> None:
         model.learn(100)
 
 
+def test_an_evaluation_reports_divergence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--policy", "MlpPolicy", "--compile", "False", "--questions", "4", "--n-envs", "2", "--steps", "400"]
+    often = ["--log-every", "400", "--evaluate-every", "200", "--learning-rate", "1e38"]
+    with pytest.raises(SystemExit):
+        main(["train", "collect-objects-small", "discovered", *own, *often, "--out", str(tmp_path / "run")])
+    assert " must be finite" in capsys.readouterr().err
+
+
 class Exploding(DiscoveredGVFs):
     """Questions whose derivative is NaN."""
 

@@ -156,6 +156,31 @@ def test_adam_has_the_epsilon_of_stable_baselines3() -> None:
         assert [m.policy.optimizer.param_groups[0]["eps"] for m in (model, theirs)] == [epsilon] * 2
 
 
+class Running(BaseFeaturesExtractor):
+    """Puts another buffer in place of its own."""
+
+    def __init__(self, observation_space: spaces.Space) -> None:
+        super().__init__(observation_space, get_flattened_obs_dim(observation_space))
+        self.layer = nn.Linear(self.features_dim, self.features_dim)
+        self.register_buffer("scale", torch.ones(self.features_dim))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.scale = 0.9 * self.scale + 0.1 * observations.abs().mean(0)
+        return self.layer(observations / self.scale)
+
+
+def test_a_buffer_that_is_replaced_is_saved(tmp_path: Path) -> None:
+    custom = {"policy_kwargs": {"features_extractor_class": Running}}
+    model = _model(**custom).learn(20)
+    scale = model.policy.features_extractor.scale
+    assert not torch.equal(scale, torch.ones_like(scale))
+    torch.testing.assert_close(next(iter(model._rollout.statistics.values())).shape, scale.shape)
+    model.save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=custom)
+    torch.testing.assert_close(loaded.policy.features_extractor.scale, scale, rtol=0.0, atol=0.0)
+
+
 class Noisy(BaseFeaturesExtractor):
     """Normalizes over the batch and drops units."""
 

@@ -251,11 +251,16 @@ def test_losses_that_are_refused(storage: Any, function: Any, message: str) -> N
         (lambda state, eta: state._replace(momentum={}), "like its argument"),
         (lambda state, eta: tuple(state), "got a tuple of 3"),
         (lambda state, eta: map_tensors(torch.detach, state), "detached"),
+        (lambda state, eta: map_tensors(Tensor.float, step(state, eta, batches(1)[0])), "like its argument"),
     ],
 )
-def test_steps_that_return_something_else(function: Any, message: str) -> None:
+@pytest.mark.parametrize("steps", [0, 1])
+def test_steps_that_return_something_else(function: Any, message: str, steps: int) -> None:
+    loop = InnerLoop(start(), initial_eta())
+    for batch in batches(steps):
+        loop.step(step, batch)
     with pytest.raises(ValueError, match=message):
-        InnerLoop(start(), initial_eta()).step(function)
+        loop.step(function)
 
 
 def test_invalid_arguments() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dgvf_agents.core.flat import map_tensors
 from dgvf_agents.engine import MetaOptimizer
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -108,5 +109,14 @@ def test_invalid_arguments() -> None:
     for name in ("max_norm", "skip_norm"):
         with pytest.raises(ValueError, match=f"{name} must be > 0, got 0.0"):
             optimizer.step(gradient(), RATE, **{name: 0.0})
+    for rate in (math.nan, -0.1):
+        with pytest.raises(ValueError, match="learning_rate must be"):
+            optimizer.step(gradient(), rate)
+    before = optimizer.eta
+    assert not optimizer.step(gradient(), RATE, clip=lambda given: map_tensors(lambda part: part * math.nan, given))
+    torch.testing.assert_close(optimizer.eta, before, rtol=0, atol=0)
+    for other in ({"z": before["a"], "b": before["b"]}, {**before, "a": before["a"][:1]}):
+        with pytest.raises(ValueError, match="eta must be like the one before"):
+            optimizer.set_eta(other)
     with pytest.raises(ValueError, match="gradient must be like eta"):
         optimizer.step({"b": gradient()["b"], "a": gradient()["a"]}, RATE)

@@ -160,6 +160,11 @@ def test_records_keep_their_numbers_and_are_added_once(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in (tmp_path / "a").glob("*.*")} == before
 
 
+def test_records_that_are_not_there_are_not_merged(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"merge must be a folder with records, got .*nothere"):
+        merge_records(tmp_path, tmp_path / "nothere")
+
+
 def trial_records(search: Search, finals: Mapping[tuple[float, float], float], seeds: int = 1) -> list[Record]:
     return [
         record(trial.name, TRIAL_SEED + i, finals.get((fields["learning_rate"], fields["final_ent_coef"]), -900.0))

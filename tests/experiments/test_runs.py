@@ -189,6 +189,8 @@ def test_cells_trained_at_once_are_marked_one_by_one(tmp_path: Path) -> None:
     assert group[1].found_config() is not None
     assert not group[1].is_finished
     assert group[1].beside("log").read_text().startswith("NotFiniteError: ")
+    group[1].log_failure(ValueError("first\n  second"))
+    assert group[1].beside("log").read_text().endswith("\nValueError: first second\n")
 
 
 def test_a_record_has_the_largest_discount_where_discounts_are_learned(tmp_path: Path) -> None:

@@ -270,6 +270,24 @@ def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "finished in" not in capsys.readouterr().out
 
 
+def test_combinations_that_fail_leave_the_others_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocked = tmp_path / "puddle-world" / "a2c,evaluate_every=640,learning_rate=0.001,steps=1280"
+    main([*TINY, "--out", str(tmp_path / "names"), "--vary", "learning-rate=1e-3"])
+    (names,) = {path.parent.relative_to(tmp_path / "names") for path in (tmp_path / "names").rglob("seed-0")}
+    blocked = tmp_path / names
+    blocked.parent.mkdir(parents=True, exist_ok=True)
+    blocked.write_text("a file where a folder should be")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main([*TINY, "--out", str(tmp_path), "--vary", "learning-rate=1e-4,1e-3"])
+    assert stop.value.code == 1
+    runs = pd.read_csv(tmp_path / "results" / "puddle-world-a2c-learning_rate" / "runs.csv")
+    assert list(runs["label"]) == ["a2c learning_rate=0.0001"]
+    output = " ".join(capsys.readouterr().out.split())
+    assert "best of the settings whose seeds are all finished: a2c learning_rate=0.0001" in output
+    assert "1 of 2 runs have no record" in output
+
+
 def test_a_sweep_runs_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[Cell] = []
     monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", lambda cells, *_: ran.extend(cells))

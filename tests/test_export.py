@@ -74,7 +74,8 @@ class Unseen(gym.Env):
         return np.zeros(2, np.float32), 1.0, True, False, {}
 
 
-gym.register("Unseen-v0", Unseen)
+if "Unseen-v0" not in gym.registry:  # doctests import this module again
+    gym.register("Unseen-v0", Unseen)
 
 
 def test_an_agent_of_an_environment_that_does_not_render_has_no_video(

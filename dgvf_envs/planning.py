@@ -122,7 +122,7 @@ def plan_puddle_world(world: PuddleWorld, resolution: int = 101, tolerance: floa
 
 
 _MAX_SWEEPS = 5_000
-"""Of value iteration. PuddleWorld's registered settings take some 40."""
+"""Of value iteration."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 _NOISE_DRAWS = np.stack(np.meshgrid(_NODES, _NODES, indexing="ij"), axis=-1).reshape(-1, 2) / 2 + 0.5

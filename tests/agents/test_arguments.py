@@ -109,7 +109,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"env": "Pendulum-v1", "auxiliary_task": "pixel-control"}, "auxiliary_task must not be"),
     ({"n_envs": 1, "n_steps": 1, "normalize_advantage": True}, "normalize_advantage must be False"),
     ({"inner_optimizer": SGD(), "policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "inner_optimizer must be None"),
-    ({"use_sde": True}, "use_sde|State-Dependent"),
+    ({"use_sde": True}, "gSDE"),
     ({"env": Samples(spaces.Dict({"a": BOX}), CHOICE), "policy": "MlpPolicy"}, "MultiInputPolicy"),
     ({"policy": "MultiInputPolicy"}, "observation_space must be a Dict"),
     ({"env": Samples(BOX, spaces.Discrete(3, start=1))}, "action_space must count from 0"),

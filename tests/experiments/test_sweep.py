@@ -271,7 +271,6 @@ def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_combinations_that_fail_leave_the_others_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocked = tmp_path / "puddle-world" / "a2c,evaluate_every=640,learning_rate=0.001,steps=1280"
     main([*TINY, "--out", str(tmp_path / "names"), "--vary", "learning-rate=1e-3"])
     (names,) = {path.parent.relative_to(tmp_path / "names") for path in (tmp_path / "names").rglob("seed-0")}
     blocked = tmp_path / names

@@ -72,7 +72,7 @@ types: $(INSTALLED) ## Check types
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings are errors
 	$(BIN)/python docs/generate_benchmark_page.py --check
 	$(BIN)/python docs/generate_results_page.py --check
-	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/sphinx-build -E -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
 linkcheck: $(INSTALLED) ## Check the links to other sites; needs the internet
 	$(BIN)/sphinx-build -b linkcheck -q docs docs/_build/linkcheck

@@ -92,13 +92,12 @@ def save_model(model: Any, path: Any, exclude: Iterable[str] | None, include: It
     """`DiscoveryAlgorithm.save`."""
     model._prepare_update()
     model.learner.check_finite()  # before a good file is replaced
-    included = {*(include or ())} - saved_names(type(model))
-    refused = sorted(name for name in included if name not in vars(model) or not may_add(type(model), name))
+    cls, kept = type(model), {*(include or ())}
+    refused = sorted(name for name in kept - saved_names(cls) if name not in vars(model) or not may_add(cls, name))
     if refused:
         raise ValueError(f"include must name attributes of your own that the model has, got {', '.join(refused)}")
-    own = {name for name, value in vars(model).items() if may_add(type(model), name) and isinstance(value, _PLAIN)}
-    own -= {name for name in own if name.startswith("_")}
-    names = (saved_names(type(model)) | own) - {*(exclude or ())} | {*(include or ())}
+    plain = {name for name, value in vars(model).items() if isinstance(value, _PLAIN) and not name.startswith("_")}
+    names = (saved_names(cls) | {name for name in plain if may_add(cls, name)}) - {*(exclude or ())} | kept
     attributes = {name: vars(model)[name] for name in sorted(names) if name in vars(model)}
     schedules = {name: getattr(model, name, None) for name in SCHEDULED} | {"learning_rate": model.lr_schedule}
     tables = {name: TabulatedSchedule.of(given) for name, given in schedules.items() if callable(given)}
@@ -212,10 +211,11 @@ def saved_names(cls: type) -> set[str]:
 
 
 def may_add(cls: type, name: str) -> bool:
-    """Whether a file may have an attribute by this name besides the class's: not a method's, part's or argument's."""
-    annotated = {part for base in cls.__mro__ for part in vars(base).get("__annotations__", ())}
-    taken = {*annotated, *record(), *_NOT_SAVED, "_logger"}
-    return name.isidentifier() and not hasattr(cls, name) and name not in taken
+    """Whether a file may have an attribute by this name besides ours: not a method's, part's or argument's."""
+    ours = next(base for base in cls.__mro__ if base.__module__.startswith("dgvf_agents."))
+    annotated = {part for base in ours.__mro__ for part in vars(base).get("__annotations__", ())}
+    taken = {*annotated, *dir(ours), *record(), *_NOT_SAVED, "_logger"}
+    return name.isidentifier() and name not in taken and not hasattr(inspect.getattr_static(cls, name, None), "__get__")
 
 
 def _new(kind: Any, policy: Any, env: Any, device: torch.device | str) -> Any:

@@ -34,7 +34,7 @@ from dgvf_agents.options import Task
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_envs.sb3_adapter import make_vec
-from tests.small_agents import BATCH, small_model
+from tests.small_agents import BATCH, SMALL, small_model
 
 TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "net_arch": [8]}
 
@@ -96,6 +96,33 @@ def test_only_attributes_of_ones_own_are_included(name: str, tmp_path: Path) -> 
     if name != "nope":
         with pytest.raises(DamagedFileError, match=f"or plain data of your own, got '{name}'"):
             DGVFA2C.load(io.BytesIO(ModelFile(document, file.tensors).to_bytes()), device="cpu")
+
+
+class Declared(DGVFA2C):
+    """Declares attributes, a method and a property of its own."""
+
+    bonus: float
+    scale = 1.0
+
+    @property
+    def doubled(self) -> float:
+        return 2 * self.scale
+
+    def shaped(self, reward: float) -> float:
+        return self.scale * reward + self.bonus
+
+
+def test_attributes_that_a_subclass_declares_are_saved() -> None:
+    model = Declared("PaperMlpPolicy", _env(), **SMALL)
+    model.bonus, model.scale = 0.5, 3.0
+    model.save(file := io.BytesIO())
+    loaded = Declared.load(file, device="cpu")
+    assert (loaded.bonus, loaded.scale, loaded.doubled, loaded.shaped(2.0)) == (0.5, 3.0, 6.0, 6.5)
+    stored = ModelFile.from_bytes(file.getvalue())
+    for name in ("doubled", "shaped"):
+        document = {**stored.document, "attributes": {**stored.document["attributes"], name: 1.0}}
+        with pytest.raises(DamagedFileError, match=f"or plain data of your own, got '{name}'"):
+            Declared.load(io.BytesIO(ModelFile(document, stored.tensors).to_bytes()), device="cpu")
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])

@@ -171,9 +171,9 @@ class Hyperparameters:
     """What the question network reads: `"independent"`: observations, with an encoder of its own (paper, representation
     learning); `"shared"`: the agent's features of future observations (paper, joint learning)."""
     unroll_length: int = _structure(10, check_sizes)
-    """L, inner updates per meta-update (paper: 10)."""
+    """L, inner updates that the meta-gradient passes through (paper: 10)."""
     objective: Objective = _structure("sum", _one_of(Objective))
-    """Meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`."""
+    """Meta-loss: the `"sum"` of the losses of all θ_k in the unroll, or the loss at its `"end"`."""
     horizon: Horizon = _structure("unrolled", _one_of(Horizon))
     """`"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`: only through the
     last of them (paper, appendix)."""

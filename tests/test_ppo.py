@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
+from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
@@ -42,25 +43,25 @@ IMAGE, REAL = gym.spaces.Box(0, 255, (3, 36, 36), np.uint8), gym.spaces.Box(-1.0
 SEVERAL = gym.spaces.Dict({"vector": VECTOR, "choice": gym.spaces.Discrete(4)})
 
 
-@pytest.mark.parametrize(
-    ("policy", "env", "changes"),
-    [
-        ("MlpPolicy", lambda: "CartPole-v1", {}),
-        ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.MultiBinary(3)), {}),
-        ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.MultiDiscrete([3, 2])), {}),
-        ("MlpPolicy", lambda: Samples(VECTOR, REAL), {"normalize_advantage": False}),
-        ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.Box(-1.0, 1.0, (2, 2))), {}),
-        ("MlpPolicy", lambda: Samples(VECTOR, REAL), {"use_sde": True, "sde_sample_freq": 4}),
-        (
-            "MlpPolicy",
-            lambda: Samples(VECTOR, CHOICE),
-            {"clip_range_vf": 0.1, "target_kl": 1e-4, "n_epochs": 9},
-        ),
-        ("MlpPolicy", lambda: Samples(VECTOR, CHOICE), {"batch_size": 24, "ent_coef": 0.01, "clip_range": 0.01}),
-        ("MultiInputPolicy", lambda: Samples(SEVERAL, CHOICE), {}),
-        ("CnnPolicy", lambda: Samples(IMAGE, CHOICE), {}),
-    ],
-)
+SPACES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
+    ("MlpPolicy", lambda: "CartPole-v1", {}),
+    ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.MultiBinary(3)), {}),
+    ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.MultiDiscrete([3, 2])), {}),
+    ("MlpPolicy", lambda: Samples(VECTOR, REAL), {"normalize_advantage": False}),
+    ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.Box(-1.0, 1.0, (2, 2))), {}),
+    ("MlpPolicy", lambda: Samples(VECTOR, REAL), {"use_sde": True, "sde_sample_freq": 4}),
+    (
+        "MlpPolicy",
+        lambda: Samples(VECTOR, CHOICE),
+        {"clip_range_vf": 0.1, "target_kl": 1e-4, "n_epochs": 9},
+    ),
+    ("MlpPolicy", lambda: Samples(VECTOR, CHOICE), {"batch_size": 24, "ent_coef": 0.01, "clip_range": 0.01}),
+    ("MultiInputPolicy", lambda: Samples(SEVERAL, CHOICE), {}),
+    ("CnnPolicy", lambda: Samples(IMAGE, CHOICE), {}),
+]
+
+
+@pytest.mark.parametrize(("policy", "env", "changes"), SPACES)
 @pytest.mark.filterwarnings("ignore:batch_size should divide", "ignore:You have specified a mini-batch size")
 def test_without_a_task_it_learns_what_ppo_learns(policy: str, env: Callable[[], Any], changes: dict[str, Any]) -> None:
     given = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 3, "device": "cpu", **changes}
@@ -71,10 +72,22 @@ def test_without_a_task_it_learns_what_ppo_learns(policy: str, env: Callable[[],
     assert ours._n_updates == theirs._n_updates
 
 
-@pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
+@pytest.mark.parametrize(("policy", "env", "changes"), SPACES)
+@pytest.mark.filterwarnings("ignore:batch_size should divide", "ignore:You have specified a mini-batch size")
+def test_questions_are_discovered_in_all_spaces(policy: str, env: Callable[[], Any], changes: dict[str, Any]) -> None:
+    given = {**SMALL, **changes, "target_kl": None, "questions": 4, "unroll_length": 2}
+    model = DGVFPPO(policy, env(), **given)
+    before = {name: value.clone() for name, value in model.learner.eta.items()}
+    model.learn(2 * 16)
+    assert (model.meta_updates, model.meta_skipped) == (1, 0)
+    assert not any(torch.equal(value, before[name]) for name, value in model.learner.eta.items())
+
+
+@pytest.mark.parametrize("task", get_args(Task))
 @pytest.mark.parametrize("mode", get_args(EncoderMode))
 def test_every_task_trains_the_encoder(task: str, mode: Any) -> None:
-    model = model_of(task, encoder_mode="joint" if task == "none" else mode)
+    env = "CollectObjectsSmall-v0" if task == "pixel-control" else "PuddleWorld-v0"
+    model = model_of(task, env, encoder_mode="joint" if task == "none" else mode)
     before = {name: value.clone() for name, value in model.policy.named_parameters()}
     model.learn(4 * ROLLOUT)
     for name, value in model.policy.named_parameters():
@@ -145,17 +158,39 @@ def test_meta_gradients_repeat_the_dropout_of_their_steps() -> None:
     torch.testing.assert_close(DRAWN[after : after + 3], last[::-1])
 
 
-def test_names_in_the_log_are_ppo_s() -> None:
-    theirs = PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu").learn(64)
-    ours = DGVFPPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", auxiliary_task="none").learn(64)
-    theirs.train(), ours.train(), ours.dump_logs()
-    recorded: list[str] = []
-    ours.logger.record = lambda name, *_, **__: recorded.append(name)  # type: ignore[method-assign]
-    ours._update(ours._rollout, ours.annealed_settings())  # type: ignore[arg-type]
-    from dgvf_agents.agents.logging import Guidance, record
+class Rows(KVWriter):
+    """Keeps what is logged about training."""
 
-    record(ours, Guidance())
-    assert {name for name in theirs.logger.name_to_value if name.startswith("train/")} <= set(recorded)
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+
+    def write(self, key_values: dict[str, Any], key_excluded: Any, step: int = 0) -> None:
+        if row := {name: value for name, value in key_values.items() if name.startswith("train/")}:
+            self.rows.append(row)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "changes", [{"use_sde": True, "clip_range_vf": 0.1, "max_grad_norm": 0.1}, {"target_kl": 1e-3, "n_epochs": 9}]
+)
+def test_it_logs_what_ppo_logs(changes: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"n_steps": 64, "batch_size": 16, "n_epochs": 2, "seed": 3, "device": "cpu", **changes}
+    logged, printed = [], []
+    for kind, task in ((PPO, {}), (DGVFPPO, {"auxiliary_task": "none"})):
+        model = kind("MlpPolicy", Samples(VECTOR, REAL), verbose=1, **given, **task)
+        rows = Rows()
+        model.set_logger(Logger(None, [rows]))
+        model.learn(4 * 64)
+        logged.append(rows.rows)
+        printed.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("Early")])
+    for theirs, ours in zip(*logged, strict=True):
+        for name, value in theirs.items():
+            assert ours[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+    assert len(logged[0]) == 3
+    assert printed[0] == printed[1]
+    assert len(printed[1]) == (3 if "target_kl" in changes else 0)
 
 
 class _Target(AuxiliaryTask):

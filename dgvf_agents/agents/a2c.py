@@ -154,8 +154,8 @@ class DGVFA2C(DiscoveryAlgorithm):
             question_encoder: what the question network reads: `"independent"`: observations, with an encoder of its own
                 (paper, representation learning); `"shared"`: the agent's features of future observations (paper, joint
                 learning).
-            unroll_length: L, inner updates per meta-update (paper: 10).
-            objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
+            unroll_length: L, inner updates that the meta-gradient passes through (paper: 10).
+            objective: meta-loss: the `"sum"` of the losses of all θ_k in the unroll, or the loss at its `"end"`.
             horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
                 only through the last of them (paper, appendix).
             convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see

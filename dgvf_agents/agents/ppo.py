@@ -164,8 +164,8 @@ class DGVFPPO(DiscoveryAlgorithm):
             question_encoder: what the question network reads: `"independent"`: observations, with an encoder of its own
                 (paper, representation learning); `"shared"`: the agent's features of future observations (paper, joint
                 learning).
-            unroll_length: L, inner updates per meta-update (paper: 10).
-            objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
+            unroll_length: L, inner updates that the meta-gradient passes through (paper: 10).
+            objective: meta-loss: the `"sum"` of the losses of all θ_k in the unroll, or the loss at its `"end"`.
             horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
                 only through the last of them (paper, appendix).
             convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
@@ -239,15 +239,16 @@ class DGVFPPO(DiscoveryAlgorithm):
         value = None if given is None else checked_value_at("clip_range_vf", given, progress)
         clipping = Clipping(clip_range, value)
         self.learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, lambda_)
-        self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
+        metrics = self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
         self._n_updates += self.learner.epochs
-        metrics, kl, clipped = self.learner.metrics, self.learner.kl, self.learner.clipped
-        assert metrics is not None
-        rows = {"policy_gradient_loss": metrics.policy_loss, "loss": metrics.loss, "approx_kl": kl}
-        of_values = {} if value is None else {"clip_range_vf": value}
-        rows |= {"clip_fraction": clipped, "clip_range": clip_range, **of_values}
+        last, kl, clipped = self.learner.last, self.learner.kl, self.learner.clipped
+        if self.verbose >= 1 and self.target_kl is not None and last.kl > 1.5 * self.target_kl:
+            print(f"Early stopping at step {self.learner.epochs - 1} due to reaching max kl: {last.kl:.2f}")
+        rows: dict[str, Any] = {"policy_gradient_loss": metrics.policy_loss, "loss": last.loss, "approx_kl": kl}
+        rows |= {"clip_fraction": clipped, "clip_range": clip_range, "clip_range_vf": value}
         for name, row in rows.items():
-            self.logger.record(f"train/{name}", float(row))
+            if row is not None:
+                self.logger.record(f"train/{name}", float(row))
         self.learner.check_finite()
 
     def learn(

@@ -80,10 +80,12 @@ class PPOLearner(SingleLearner):
     """Settings of the next iteration."""
     epochs: int = 0
     """Passes over the last rollout, the last one perhaps in part."""
-    kl: Tensor | None = None
+    kl: Tensor
     """Estimate of KL(π_old, π), averaged over the last epoch."""
-    clipped: Tensor | None = None
+    clipped: Tensor
     """Fraction of clipped ratios in the last iteration."""
+    last: StepMetrics
+    """Of the last step, which is not taken where it would have gone too far."""
 
     def step(self, rollout: Rollout, learning_rate: Any, meta_learning_rate: Any) -> InnerMetrics:
         """The meta-update that the last iteration waits for, and an iteration of PPO.
@@ -149,7 +151,7 @@ class PPOLearner(SingleLearner):
         *losses, main, auxiliary, _, _, norm = values.mean(0)
         packing = self._functions.packed.theta
         before, _ = self._rule.network.split(packing.unpack(start.theta))
-        step = relative_step(before, self.theta)
+        step, self.last = relative_step(before, self.theta), logged[-1][0]
         return InnerMetrics(*losses, norm, evaluation.explained_variance, main, auxiliary, step)  # type: ignore[call-arg]
 
     def _stepped(
@@ -216,14 +218,14 @@ class PPOLearner(SingleLearner):
     def _meta_gradient(self, unroll: _Unroll, following: Evaluation) -> Params:
         """∇_η of the meta-loss on the rollout that θ_N generated, back through the recorded steps; packed."""
         rule, packed, loop, task = self._rule, self._functions.packed, unroll.loop, self._rule.task
-        random_state, whole = get_random_state(self._device), minibatch(following)
+        random_state = get_random_state(self._device)
 
         def scored(theta: Params, batch: Evaluation) -> tuple[Params, Tensor]:
             gradient, loss = meta_loss_gradient(rule, packed.theta.unpack(theta), batch, unroll.clipping)
             return packed.theta.pack(gradient), loss
 
         first = 0 if self.settings.objective == "sum" else loop.steps - 1
-        losses = [loop.add_loss(MetaLoss(scored), whole, after=k) for k in reversed(range(first, loop.steps))]
+        losses = [loop.add_loss(MetaLoss(scored), following, after=k) for k in reversed(range(first, loop.steps))]
         self.meta_loss, cotangents = torch.stack(losses).sum(), loop.gradient()
         set_random_state(self._device, random_state)
         assert isinstance(task, GVFTask)

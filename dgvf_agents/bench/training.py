@@ -273,15 +273,8 @@ def _sb3_agent(world: str, own: bool) -> A2C:
 
 # --- PPO --------------------------------------------------------------------------------------------------------------
 
-_ZOO_ATARI: dict[str, Any] = {
-    "n_steps": 128,
-    "n_epochs": 4,
-    "batch_size": 256,
-    "learning_rate": 2.5e-4,
-    "clip_range": 0.1,
-    "ent_coef": 0.01,
-}
-_PPO_SETTINGS: dict[str, dict[str, Any]] = {"CartPole-v1": {}, "Pong": _ZOO_ATARI}
+_ZOO = {"n_steps": 128, "n_epochs": 4, "batch_size": 256, "learning_rate": 2.5e-4, "clip_range": 0.1, "ent_coef": 0.01}
+_PPO_SETTINGS: dict[str, dict[str, Any]] = {"CartPole-v1": {}, "Pong": _ZOO}
 """Stable-Baselines3's defaults: 320 gradient steps of an iteration; RL Baselines3 Zoo's for Atari: 16."""
 
 

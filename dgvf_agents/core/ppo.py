@@ -12,6 +12,7 @@ Minibatches are evaluated rollouts `[1, N]`. The conventions are `dgvf_agents.co
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -222,20 +223,16 @@ def rows(values: Shaped[Tensor, "T B *tail"], indices: Int[Tensor, " N"]) -> Sha
     return values.flatten(0, 1)[indices][None]
 
 
-def minibatch(
-    evaluation: Evaluation, indices: Int[Tensor, " N"] | None = None, with_following: bool = False
-) -> Evaluation:
+def minibatch(evaluation: Evaluation, indices: Int[Tensor, " N"], with_following: bool = False) -> Evaluation:
     """The steps of a rollout with these flat indices t·B + b, as one of `[1, N]`.
 
     Args:
         evaluation: of the whole rollout.
-        indices: `[N]` integer; `None`: all.
+        indices: `[N]` integer.
         with_following: whether each step is followed by its own next observation; if not, there are none. In either
             case there are no `following` and `next_inputs`.
     """
     rollout = evaluation.rollout
-    if indices is None:
-        indices = torch.arange(rollout.rewards.numel(), device=rollout.rewards.device)
     taken, count = partial(rows, indices=indices), torch.arange(len(indices), device=indices.device)
     others: Any = {name: taken(getattr(rollout, name)) for name in ("actions", "rewards", "terminated", "truncated")}
     steps = rollout._replace(
@@ -284,9 +281,7 @@ def clipped_loss(
     """
     numbers, rollout = rule.numbers, batch.rollout
     outputs, values = rule.network.policy_outputs(heads, features, held), rule.network.values(heads, features)
-    advantages = batch.advantages
-    if rule.normalize_advantage and advantages.numel() > 1:
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    advantages = normalized(batch.advantages) if rule.normalize_advantage else batch.advantages
     log_ratio = rule.distribution.log_prob(outputs, rollout.actions) - batch.log_probs
     ratio = torch.exp(log_ratio)
     bounded = torch.clamp(ratio, 1.0 - clipping.policy, 1.0 + clipping.policy)
@@ -300,6 +295,11 @@ def clipped_loss(
         kl = (ratio - 1.0 - log_ratio).mean()
         clipped = ((ratio - 1.0).abs() > clipping.policy).to(ratio.dtype).mean()
     return ClippedLoss(policy + numbers.vf_coef * value - weight * entropy, policy, value, entropy, kl, clipped)
+
+
+def normalized(advantages: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
+    """`[T, B]`: with mean 0 and standard deviation 1; a single one as it is."""
+    return advantages if advantages.numel() == 1 else (advantages - advantages.mean()) / (advantages.std() + 1e-8)
 
 
 class StepMetrics(NamedTuple):
@@ -405,16 +405,27 @@ def _metrics(loss: ClippedLoss, answers: Tensor, weight: Any, main: Tensor, auxi
 
 
 def meta_loss_gradient(
-    rule: UpdateRule, theta: Params, batch: Evaluation, clipping: Clipping
+    rule: UpdateRule, theta: Params, evaluation: Evaluation, clipping: Clipping
 ) -> tuple[Params, Float[Tensor, ""]]:
     """∂L^PPO(θ_k)/∂θ_k by name on the whole next rollout, which θ_N generated; and the loss.
 
-    Advantages, returns and π_old are constants. In both encoder modes the gradient reaches the encoder.
+    Advantages, returns and π_old are constants. In both encoder modes the gradient reaches the encoder. One chunk of
+    steps is in memory at a time.
     """
+    if rule.normalize_advantage:
+        evaluation = evaluation._replace(advantages=normalized(evaluation.advantages))
+        rule = replace(rule, normalize_advantage=False)
     leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
-    with torch.enable_grad():
-        encoder, heads = rule.network.split(leaves)
-        own = {**encoder, **batch.rollout.statistics}
-        features = rule.network.encode(own, batch.rollout.observations, training=True)
-        loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
-        return _grad(loss.total, leaves, False), loss.total.detach()
+    encoder, heads = rule.network.split(leaves)
+    total, count = evaluation.values.new_zeros(()), evaluation.values.numel()
+    gradient = {name: torch.zeros_like(value) for name, value in theta.items()}
+    for indices in torch.arange(count, device=total.device).split(CHUNK):
+        batch = minibatch(evaluation, indices)
+        with torch.enable_grad():
+            own = {**encoder, **batch.rollout.statistics}
+            features = rule.network.encode(own, batch.rollout.observations, training=True)
+            loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
+            share = loss.total * (len(indices) / count)
+            part = _grad(share, leaves, False)
+        total, gradient = total + share.detach(), {name: gradient[name] + part[name] for name in gradient}
+    return gradient, total

@@ -54,16 +54,7 @@ Self = TypeVar("Self", bound="DGVFImpala")
 BATCH_SIZE = 32
 """Trajectories per batch (paper, table 1)."""
 
-_MAY_DIFFER = (
-    "actors",
-    "compile",
-    "device",
-    "envs_per_actor",
-    "seed",
-    "stats_window_size",
-    "tensorboard_log",
-    "verbose",
-)
+_OWN = ("actors", "compile", "device", "envs_per_actor", "seed", "stats_window_size", "tensorboard_log", "verbose")
 """Constructor arguments that need not be the same in all learners."""
 
 
@@ -209,8 +200,8 @@ class DGVFImpala(DiscoveryAlgorithm):
             question_encoder: what the question network reads: `"independent"`: observations, with an encoder of its own
                 (paper, representation learning); `"shared"`: the agent's features of future observations (paper, joint
                 learning).
-            unroll_length: L, inner updates per meta-update (paper: 10).
-            objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
+            unroll_length: L, inner updates that the meta-gradient passes through (paper: 10).
+            objective: meta-loss: the `"sum"` of the losses of all θ_k in the unroll, or the loss at its `"end"`.
             horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
                 only through the last of them (paper, appendix).
             convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
@@ -389,7 +380,7 @@ class DGVFImpala(DiscoveryAlgorithm):
                 "statistics"
             )
         own = vars(self)
-        names = [name for name in constructor_arguments(type(self)) if name not in _MAY_DIFFER]
+        names = [name for name in constructor_arguments(type(self)) if name not in _OWN]
         given = {name: own[name] for name in names if isinstance(own.get(name, self), int | float | str | None)}
         first, *others = group.of_each({**given, **plan})
         for index, other in enumerate(others, 1):

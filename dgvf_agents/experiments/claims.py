@@ -10,7 +10,8 @@ matter. It is
 - *untested* unless every setting has a record of at least `seeds` seeds on every world.
 
 A seed counts if one processor has the records of all of a claim's settings; bootstrap and permutations stay within
-world and processor. Single worlds and games are described, not tested. Runs older than the claims give no verdict.
+world and processor, where a seed that is alone counts with those of another processor. Single worlds and games are
+described, not tested. Runs older than the claims give no verdict.
 """
 
 from __future__ import annotations
@@ -160,4 +161,5 @@ def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[np.ndarray]
         used.update(values.index)
         if len(values):
             strata.append(values.to_numpy(dtype=float).T)
-    return strata
+    several, alone = ([one for one in strata if (one.shape[1] > 1) == more] for more in (True, False))
+    return [np.concatenate([several[0], *alone], axis=1), *several[1:]] if several else alone

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.catalog import Figure
-from dgvf_agents.experiments.settings import game_of_world, reference_of, title_of_world
+from dgvf_agents.experiments.settings import EXTERNAL, MINATAR, game_of_world, reference_of, title_of_world
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate, estimate, mean_of_worlds
 from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.recorder import GRAY, LINEAR_BELOW, dress
@@ -110,13 +110,15 @@ def _middle(world: str, seeds: np.ndarray) -> Estimate:
 def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:
     reference = reference_of(world)
     if reference.optimal is not None and game_of_world(world) is None:
-        axes.axhline(reference.optimal, color=GRAY, linewidth=1.0, linestyle=":", label="optimal")
+        label = "published actor-critic" if world in MINATAR else "threshold" if world in EXTERNAL else "optimal"
+        axes.axhline(reference.optimal, color=GRAY, linewidth=1.0, linestyle=":", label=label)
     dress(axes, reference.logarithmic)
     if reference.logarithmic:
         axes.set_ylim(top=-LINEAR_BELOW)
     counts = rows.groupby("label").size()
     seeds = str(counts.min()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
-    title = f"{title_of_world(world)}, {seeds} seed{'' if seeds == '1' else 's'}"
+    counted = "run" if rows.duplicated(["label", "seed"]).any() else "seed"  # on several processors
+    title = f"{title_of_world(world)}, {seeds} {counted}{'' if seeds == '1' else 's'}"
     axes.set_title(f"{title}, {part}" if part else title, fontsize=10)
     axes.set_ylabel("median return" if reference.logarithmic else "mean return")
     axes.legend(frameon=False, fontsize=8)

@@ -29,7 +29,7 @@ from datetime import timedelta
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 import torch
@@ -429,17 +429,15 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
     """
     try:
         for process in processes:
-            assert process.pid is not None
             with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.kill(process.pid, signal.SIGINT)
+                os.kill(cast(int, process.pid), signal.SIGINT)
         end = time.monotonic() + STOP_SECONDS
         for process in processes:
             process.join(max(0.0, end - time.monotonic()))
     finally:
         for process in processes:
-            assert process.pid is not None
             with contextlib.suppress(ProcessLookupError):  # it has ended, or is not yet a group of its own
-                os.killpg(process.pid, signal.SIGKILL)  # with its compilers
+                os.killpg(cast(int, process.pid), signal.SIGKILL)  # with its compilers
             process.kill()
             process.join()
 

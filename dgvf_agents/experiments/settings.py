@@ -108,8 +108,8 @@ OWN_TASKS = {name: task for name, task in EXTERNAL.items() if task.needs != "min
 
 PPO_TASKS = {name: task for name, task in EXTERNAL.items() if task.ppo_changes and name not in SEARCHED_TASKS}
 """Those of `OWN_TASKS` and two games, with the settings of RL Zoo for PPO: the task's own, on MiniGrid its defaults,
-on MinAtar Atari's. Rollouts are shorter or runs longer where there would be fewer than 500 meta-updates, and nothing is
-normalized."""
+on MinAtar Atari's. Rollouts are shorter where there would be fewer than 500 meta-updates, runs of 1M and 10M steps are
+shorter, and of 0.1M longer; nothing is normalized, and Pendulum has no gSDE."""
 
 MINATAR = {name: task for name, task in EXTERNAL.items() if task.needs == "minatar"}
 """Games with their minimal action sets and sticky actions. Random: over 1,000 episodes, 100 of Freeway. Published: the

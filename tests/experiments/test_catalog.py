@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS
+from dgvf_agents.experiments.records import read_configs, read_records
 from dgvf_agents.experiments.reproduce import Reproduction
+from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.settings import (
     FRESH_SEED,
     REFERENCES,
@@ -21,7 +23,7 @@ from dgvf_agents.experiments.settings import (
     title_of_world,
     world_of_game,
 )
-from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, preset
+from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, differences, preset
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]
 GRIDS = ("puddle-world", "collect-objects")
@@ -33,6 +35,22 @@ def test_a_setting_is_a_preset_with_changes() -> None:
         preset("collect-objects", "discovered"), questions=2, seed=3, compile=True, storage="graph"
     )
     assert study.config(FULL, seed=3) == expected
+    lost = setting("puddle-world", "a2c").config(FULL, seed=3)
+    assert lost.evaluation_kwargs == {"max_episode_steps": 1_000}  # a seed counts as -1,000 at most
+
+
+def test_committed_records_have_the_settings_of_today() -> None:
+    """A changed default or preset would make `dgvf reproduce` refuse them."""
+    store = Path(__file__).parents[2] / "docs" / "results" / "records"
+    records, found = read_records(store), set[str]()
+    for experiment in EXPERIMENTS.values():
+        for world in experiment.worlds:
+            trials = [one for search in experiment.searches(world) for of in search.candidates for one in of]
+            for one in (*experiment.compared(world, records), *trials):
+                if recorded := read_configs(store, one.world).get(one.name):
+                    assert not differences(recorded, Cell.of(one, 200, FULL, Path()).fields), one.folder_name
+                    found.add(one.folder_name)
+    assert found == {f"{row.world}/{row.setting}" for row in records.itertuples()}
 
 
 OUTSIDE = ("own-tasks", "joint", "ppo-tasks")

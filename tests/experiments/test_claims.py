@@ -9,7 +9,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dgvf_agents.experiments.catalog import COEFFICIENTS, EXPERIMENTS, FIRST_SEED, SEARCHED_GAMES, TRIAL_SEED, Search
+from dgvf_agents.experiments.catalog import (
+    COEFFICIENTS,
+    EXPERIMENTS,
+    FIRST_SEED,
+    SEARCHED_GAMES,
+    TRIAL_SEED,
+    Search,
+    best_setting,
+)
 from dgvf_agents.experiments.claims import CLAIMS, Claim, Finding, Verdict, findings
 from dgvf_agents.experiments.records import (
     Record,
@@ -76,11 +84,20 @@ def test_every_claim_is_decidable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sums", "ends", "verdict"),
-    [(10, 2, "supported"), (8, 8, "inconclusive"), (6, 10, "contradicted"), (10, 10, "contradicted")],
+    ("sums", "ends", "delta", "verdict"),
+    [
+        (10, 2, 0.3, "supported"),
+        (10, 2, 0.9, "inconclusive"),  # its interval is [0.36, 0.94]
+        (8, 8, 0.3, "inconclusive"),
+        (6, 10, 0.3, "contradicted"),
+        (10, 10, 0.3, "contradicted"),
+    ],
 )
-def test_the_interval_and_the_smallest_effect_decide(tmp_path: Path, sums: int, ends: int, verdict: Verdict) -> None:
-    found = finding(tmp_path, records({"discovered": (sums, 10), "discovered,objective=end": (ends, 10)}))
+def test_the_interval_and_the_smallest_effect_decide(
+    tmp_path: Path, sums: int, ends: int, delta: float, verdict: Verdict
+) -> None:
+    claim = dataclasses.replace(SUM_OR_END, delta=delta)
+    found = finding(tmp_path, records({"discovered": (sums, 10), "discovered,objective=end": (ends, 10)}), claim)
     assert found.verdict == verdict
     assert found.effect.value == pytest.approx((sums - ends) / 10)
 
@@ -94,6 +111,24 @@ def test_a_claim_needs_its_seeds_on_one_processor(tmp_path: Path) -> None:
     assert finding(tmp_path / "both", records(solved) + both).seeds == {PUDDLE: 10}
     again = [record(name, FIRST_SEED, -40.0, processor="two") for name in solved]  # a seed counts once
     assert finding(tmp_path / "again", records(solved) + both + again).seeds == {PUDDLE: 10}
+    for first in (0, TRIAL_SEED):  # before the claims, and of searches
+        earlier = records(dict.fromkeys(solved, (10, 10)), first=first)
+        assert finding(tmp_path / str(first), earlier).seeds == {PUDDLE: 0}
+
+
+def test_runs_are_resampled_within_processors_where_these_have_several(tmp_path: Path) -> None:
+    def of(processor: str, seeds: range, sums: float, ends: float) -> list[Record]:
+        both = (("discovered", sums), ("discovered,objective=end", ends))
+        return [record(name, seed, value, processor=processor) for seed in seeds for name, value in both]
+
+    claim = dataclasses.replace(SUM_OR_END, measure="final")
+    better = of("one", range(200, 205), -40.0, -60.0)
+    found = finding(tmp_path / "two", [*better, *of("two", range(205, 210), -80.0, -80.0)], claim)
+    assert found.effect == pytest.approx((10.0, 10.0, 10.0))  # interquartile means are -60 and -70
+    alone = [*better, *of("one", range(205, 209), -80.0, -80.0), *of("two", range(209, 210), -80.0, -80.0)]
+    found = finding(tmp_path / "alone", alone, claim)
+    assert found.verdict != "untested"
+    assert found.effect.low < found.effect.value < found.effect.high
 
 
 def test_the_weakest_comparison_counts_and_holm_corrects(tmp_path: Path) -> None:
@@ -110,7 +145,9 @@ def test_the_weakest_comparison_counts_and_holm_corrects(tmp_path: Path) -> None
     assert two[1].p < two[0].p == alone.p
     untested = dataclasses.replace(claim, settings=("discovered", "a2c"))
     level = dataclasses.replace(claim, settings=("discovered",), effect="level")  # has no test
-    assert findings(found, [claim, faster, untested, level])[0].p == pytest.approx(2 * alone.p)
+    corrected = findings(found, [claim, faster, untested, level])[0]
+    assert corrected.p == pytest.approx(2 * alone.p)
+    assert (corrected.verdict, corrected.effect) == ("inconclusive", alone.effect)  # by its p-value alone
 
 
 def test_a_level_has_the_exact_interval_over_worlds(tmp_path: Path) -> None:
@@ -188,6 +225,11 @@ def test_a_search_goes_on_with_the_best_and_chooses_among_equals_the_smaller_rat
     assert {one.preset.learning_rate for one in compared} == {1e-3}
     choice = dict(compared[4].changes)
     assert (choice["learning_rate"], choice["final_ent_coef"]) == (7e-4, 1e-2)  # -38.2 is within 2% of -37.9
+
+
+def test_among_equals_the_mean_over_the_run_decides_before_the_rate() -> None:
+    means = {"final": [-38.2, -38.0, -38.1, -50.0], "average": [-60.0, -45.0, -45.5, -40.0]}
+    assert best_setting(pd.DataFrame(means, index=["small", "middle", "large", "bad"])) == "middle"
 
 
 def test_each_method_has_the_coefficient_that_is_best_over_two_games(tmp_path: Path) -> None:

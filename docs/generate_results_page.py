@@ -47,6 +47,7 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{cost}": _cost(records),
         "{exploratory}": _exploratory(),
         "{decisive}": _decisive(findings, records),
+        "{own gain}": next(str(one.effect) for one in findings if one.claim.experiment == "own-tasks"),
         "{claims}": _claims(findings),
         "{rule}": (inspect.getdoc(claims) or "").partition("\n\n")[2],
         "{worlds}": _worlds(),
@@ -229,11 +230,10 @@ def _cost(records: pd.DataFrame) -> str:
                 owners.setdefault(one.folder_name, name)
     owned = records.assign(experiment=(records["world"] + "/" + records["setting"]).map(owners).fillna("others"))
     found = owned.groupby(["experiment", "processor"], sort=False)["core_seconds"].agg(["size", "sum"]).reset_index()
+    order = [*EXPERIMENTS, "others"].index
     rows = [
         (f"`{row.experiment}`", row.processor, str(row.size), f"{row.sum / 3600:.1f}")
-        for row in found.sort_values(
-            "experiment", key=lambda names: names.map([*EXPERIMENTS, "others"].index)
-        ).itertuples()
+        for row in found.sort_values("experiment", key=lambda names: names.map(order)).itertuples()
     ]
     return table(("Experiment", "Processor", "Runs", "Core hours"), rows, right=(2, 3))
 

@@ -18,6 +18,8 @@ import tyro
 
 from dgvf_agents import DGVFA2C, DGVFPPO, DGVFImpala
 from dgvf_agents.cli import main
+from dgvf_agents.experiments.claims import CLAIMS, findings
+from dgvf_agents.experiments.records import read_records
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -161,3 +163,21 @@ def test_the_reference_shows_every_argument_of_the_agents(tmp_path: Path) -> Non
     for agent, page in zip(AGENTS.values(), pages, strict=True):
         arguments = list(inspect.signature(agent).parameters)
         assert re.findall(r"^ +\* \*\*(\w+)\*\*", page, re.M)[: len(arguments)] == arguments
+
+
+def words_of(page: Path) -> list[str]:
+    """As a reader sees them: without the targets of links, comments, and the lines of tables."""
+    text = re.sub(r"\]\([^)]*\)|<!--.*?-->", "", page.read_text(encoding="utf-8"))
+    return [word for word in text.split() if re.search(r"\w", word)]
+
+
+@pytest.mark.parametrize(("page", "most"), [(ROOT / "README.md", 700), (DOCS / "results.md", 1_500)])
+def test_pages_that_everyone_reads_stay_short(page: Path, most: int) -> None:
+    assert len(words_of(page)) <= most
+
+
+def test_the_front_page_has_the_gain_in_the_records() -> None:
+    found = findings(read_records(DOCS / "results" / "records"), [c for c in CLAIMS if c.experiment == "own-tasks"])
+    (effect,) = (one.effect for one in found)
+    stated = f"{effect.value:.2f} of the normalized return, 95% interval [{effect.low:.2f}, {effect.high:.2f}]"
+    assert stated in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

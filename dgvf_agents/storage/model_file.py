@@ -315,10 +315,11 @@ def stored_model(
             attributes[name] = decode(value, tensors, vocabulary)
     taken = [name for name in kinds if trusted and file.pickled[name]]  # folders for hubs have none
     left = [name for name in kinds if name not in custom and name not in taken]
+    advice = f"; {_ADVICE}" if any(file.pickled.values()) else ""  # folders for hubs have no pickles
     if missing := [name for name in left if name in needed and name not in attributes]:
         raise ValueError(
             f"the file holds {missing[0]} ({kinds[missing[0]]}) as a pickle, which is not loaded: give it in "
-            f"custom_objects=, for instance custom_objects={{{missing[0]!r}: ...}}; {_ADVICE}. {_WEIGHTS_ALONE}"
+            f"custom_objects=, for instance custom_objects={{{missing[0]!r}: ...}}{advice}. {_WEIGHTS_ALONE}"
         )
     if left:
         instead = {name: f"; {attributes[name]!r:.60} from here on" if name in attributes else "" for name in left}

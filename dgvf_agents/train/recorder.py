@@ -232,7 +232,7 @@ def plot_learning_curve(folder: RunFolder, config: TrainConfig, path: Path) -> N
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.plot(steps, returns, color="#2c69b0", linewidth=1.8)
+    axes.plot(steps, returns, color="#2c69b0", linewidth=1.8, marker="." if len(steps) == 1 else None)
     reference = reference_returns(config) if comparable or evaluated else None
     dress(axes, reference is not None and reference.logarithmic)
     if reference is not None and reference.optimal is not None and reference.random is not None:

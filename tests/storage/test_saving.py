@@ -160,6 +160,11 @@ def test_what_a_model_cannot_do_without_is_named(changes: dict[str, Any], name: 
     model.save(tmp_path / "model")
     with pytest.raises(ValueError, match=rf"{name} \(.*custom_objects=\{{'{name}': ...\}}.*trusted=True"):
         DGVFA2C.load(tmp_path / "model", device="cpu")
+    (hub := tmp_path / "hub").mkdir()
+    ModelFile.from_bytes((tmp_path / "model.zip").read_bytes()).write_folder(hub)
+    with pytest.raises(ValueError, match=rf"{name} \(.*custom_objects=") as refused:
+        DGVFA2C.load(hub, device="cpu")
+    assert "trusted" not in str(refused.value)  # there is no pickle in it
     custom = {name: changes[name]}
     for loaded in (
         DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=custom),

@@ -113,6 +113,15 @@ def test_the_probability_of_improvement_is_rliables() -> None:
     assert over_tasks == pytest.approx((of_rliable(*pair) + of_rliable(*other)) / 2)
 
 
+def test_definitions_are_rliables() -> None:
+    theirs = pytest.importorskip("rliable.metrics")
+    x, y = np.random.default_rng(0).normal(size=(2, 9, 3))  # of runs and tasks
+    for ours, their in ((interquartile_mean, "iqm"), (median_of_worlds, "median"), (mean_of_worlds, "mean")):
+        assert ours(*x.T) == pytest.approx(getattr(theirs, f"aggregate_{their}")(x), rel=1e-12)
+    over_tasks = weighted(improvement, [1 / 3] * 3)(*np.stack([x.T, y.T], 1)) + 0.5
+    assert over_tasks == pytest.approx(theirs.probability_of_improvement(x, y), rel=1e-12)
+
+
 def test_intervals_of_comparisons_resample_the_runs_of_a_seed_together() -> None:
     pair = np.array([[1.0, 2.0, 5.0, 6.0, 9.0], [0.0, 3.0, 4.0, 7.0, 7.5]])
     resamples = [pair[:, list(seeds)] for seeds in itertools.product(range(5), repeat=5)]

@@ -365,6 +365,7 @@ def test_the_help_lists_commands_worlds_and_methods(capsys: pytest.CaptureFixtur
     [
         ("import dgvf_agents, dgvf_agents.hyperparameters", 0, ""),
         ("from dgvf_agents.cli import main; main(['--help'])", 0, "Train an agent and write a run folder."),
+        ("from dgvf_agents.cli import main; main(['train', 'puddle-world', 'a2c', '--help'])", 0, "Train a2c on"),
         ("from dgvf_agents.cli import main; main(['trian'])", 2, "got trian; did you mean train?"),
     ],
 )

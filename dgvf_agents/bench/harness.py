@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.progress import track
 from torch.utils.benchmark import Timer
 
-from dgvf_agents.execution.devices import CPU, check_device_name, device_named, hardware, versions
+from dgvf_agents.core.argument_checks import check_device_name
+from dgvf_agents.execution.devices import CPU, device_named, hardware, versions
 from dgvf_agents.storage.files import write_bytes
 
 K = TypeVar("K")

@@ -15,7 +15,6 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli.train import INTERRUPTED, print_rules
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
 from dgvf_agents.experiments.reproduce import Grid, Reproduction, draw, print_table, reproduce, sweep
@@ -219,6 +218,8 @@ def run(name: str, given: Sequence[str]) -> None:
     """
     function, prog, description = _FUNCTIONS.get(name), f"dgvf {name}", COMMANDS[name]
     if function is None:
+        from dgvf_agents.bench import BENCHMARKS
+
         summaries = {kind: inspect.getdoc(found) or "" for kind, found in BENCHMARKS.items()}
         if not given or given[0].startswith("-"):
             show_overview(summaries, prog, given, description)

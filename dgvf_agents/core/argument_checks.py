@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -157,3 +158,16 @@ def _kind(value: Any) -> str:
         return ""
     overflows = _is_number(value) and math.isfinite(value)
     return f"a finite number {'in single precision ' if overflows else ''}"
+
+
+_DEVICES = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def check_device_name(device: str) -> None:
+    """Check that a configuration may name this device; the device need not be available.
+
+    Raises:
+        ValueError: `device` is not a valid name.
+    """
+    if not isinstance(device, str) or not _DEVICES.fullmatch(device):
+        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")

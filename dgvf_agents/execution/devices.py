@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -18,25 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgvf_agents.core.argument_checks import check_device_name
+
 CPU = torch.device("cpu")
 
 
 @final
 class MissingDeviceError(ValueError):
     """PyTorch does not find the CUDA device."""
-
-
-_NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
-
-
-def check_device_name(device: str) -> None:
-    """Check that a configuration may name this device; the device need not be available.
-
-    Raises:
-        ValueError: `device` is not a valid name.
-    """
-    if not isinstance(device, str) or not _NAMES.fullmatch(device):
-        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
 
 
 def device_named(device: torch.device | str) -> torch.device:

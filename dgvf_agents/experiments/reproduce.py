@@ -17,8 +17,8 @@ import pandas as pd
 import tyro
 from rich.console import Console
 
-from dgvf_agents.core.argument_checks import check_counts
-from dgvf_agents.execution.devices import check_device_name, device_named
+from dgvf_agents.core.argument_checks import check_counts, check_device_name
+from dgvf_agents.execution.devices import device_named
 from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL, Experiment, best_setting
 from dgvf_agents.experiments.figures import draw_runs
 from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, scaled, tables_of

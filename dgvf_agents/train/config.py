@@ -12,8 +12,7 @@ from typing import Annotated, Any, final, get_args
 
 import tyro
 
-from dgvf_agents.core.argument_checks import check_choice, check_counts, check_sizes
-from dgvf_agents.execution.devices import check_device_name
+from dgvf_agents.core.argument_checks import check_choice, check_counts, check_device_name, check_sizes
 from dgvf_agents.hyperparameters import Hyperparameters, check_hyperparameters, record
 from dgvf_agents.impala.settings import check_actors
 from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, Mode, World

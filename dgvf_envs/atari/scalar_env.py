@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation, TimeLimit
-from stable_baselines3.common.monitor import Monitor
 
 from dgvf_envs.atari.games import MAX_SEED, title_of
 from dgvf_envs.atari.presets import PAPER, AtariPreset, preset_of
@@ -83,6 +82,8 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
         ValueError: there is no such game or preset.
         DependencyNotInstalled: `cv2` is not installed.
     """
+    from stable_baselines3.common.monitor import Monitor  # with PyTorch, which takes seconds
+
     preset = preset_of(preset)
     if importlib.util.find_spec("cv2") is None:
         raise DependencyNotInstalled('make_atari needs cv2: run `pip install "dgvf[atari]"`')

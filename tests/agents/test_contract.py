@@ -1,4 +1,4 @@
-"""What a script written for Stable-Baselines3's A2C does, with DGVFA2C in its place."""
+"""What a script written for Stable-Baselines3 does, with our agents in place of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3 import A2C
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 from torch import nn
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, DGVFPPO
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy
 from tests.small_agents import BOX, SMALL, Samples, small_model, weights_of
@@ -34,9 +34,10 @@ def _model(env: Any = "CartPole-v1", policy: Any = "MlpPolicy", **changes: Any) 
     return small_model(env, policy, **{"n_envs": None, "policy_kwargs": {"net_arch": [8]}, **changes})
 
 
-def test_arguments_stand_where_a2c_has_them() -> None:
-    theirs, ours = (list(inspect.signature(kind.__init__).parameters.values()) for kind in (A2C, DGVFA2C))
-    assert [p.name for p in ours[: len(theirs)]] == [p.name for p in theirs]
+@pytest.mark.parametrize(("base", "agent"), [(A2C, DGVFA2C), (PPO, DGVFPPO)])
+def test_arguments_and_defaults_are_those_of_stable_baselines3(base: type, agent: type) -> None:
+    theirs, ours = (list(inspect.signature(kind.__init__).parameters.values()) for kind in (base, agent))
+    assert [(p.name, p.default) for p in ours[: len(theirs)]] == [(p.name, p.default) for p in theirs]
     assert all(p.kind is p.KEYWORD_ONLY for p in ours[len(theirs) :])
 
 

@@ -117,3 +117,11 @@ def test_ratios_of_impala_are_to_the_faster_of_rllib_and_to_as_many_actors() -> 
     assert [row.get("time, to IMPALA") for row in rows] == [None, None, 3.0, 2.0, None, None]
     (alone,) = speed_rows({("IMPALA", 0): 60.0})
     assert "to RLlib" not in alone
+
+
+def test_the_first_hour_counts_whole_processes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = ("import dgvf_envs", "dgvf --help")
+    monkeypatch.setattr(training, "_COMMANDS", (*shown, training._MAKE_TRAIN))
+    report, _ = bench("first-hour", "--no-training", "--repetitions", "2")
+    assert tuple(row["command"] for row in report["rows"]) == shown
+    assert all(0.05 < row["seconds"] < 60 for row in report["rows"])

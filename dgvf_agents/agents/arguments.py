@@ -258,8 +258,8 @@ def inner_optimizer_for(
             raise ValueError(f"optimizer_kwargs must be arguments of {optimizer_class.__name__}, got {name!r}")
         if value != _WITHOUT_EFFECT[name]:
             raise ValueError(
-                f"optimizer_kwargs must have {name}={_WITHOUT_EFFECT[name]!r}, got {value!r}: the meta-gradient goes "
-                f"through the optimizer, and its {name} is not implemented"
+                f"optimizer_kwargs must have {name}={_WITHOUT_EFFECT[name]!r}, got {value!r}: all tasks share "
+                f"optimizers that a meta-gradient can go through, which have no {name}"
             )
     return optimizer
 
@@ -278,7 +278,7 @@ def _made(optimizer_class: type[torch.optim.Optimizer], given: dict[str, Any]) -
     if optimizer_class is torch.optim.SGD:
         return SGD()
     raise ValueError(
-        "optimizer_class must be RMSpropTFLike, or RMSprop, Adam, AdamW or SGD of torch.optim: the meta-gradient goes "
-        f"through the optimizer; got {getattr(optimizer_class, '__name__', optimizer_class)}. Pass inner_optimizer= a "
-        "dgvf_agents.core.optimizers.Optimizer for one of your own"
+        "optimizer_class must be RMSpropTFLike, or RMSprop, Adam, AdamW or SGD of torch.optim: all tasks share "
+        f"optimizers that a meta-gradient can go through; got {getattr(optimizer_class, '__name__', optimizer_class)}. "
+        "Pass inner_optimizer= a dgvf_agents.core.optimizers.Optimizer for one of your own"
     )

@@ -140,6 +140,17 @@ def try_compiled_agent() -> None:
     loaded.learn(100, reset_num_timesteps=False)
 
 
+def try_ppo_on_a_vector_environment() -> None:
+    """PPO learns with an auxiliary task on Gymnasium's own vector environment."""
+    from dgvf_agents import DGVFPPO
+
+    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    model = DGVFPPO("MlpPolicy", envs, auxiliary_task="random", n_steps=64, seed=0, device="cpu")
+    before = model.learner.theta["answers.weight"].clone()
+    model.learn(256)
+    assert not np.array_equal(model.learner.theta["answers.weight"], before)
+
+
 PARTS = [part for name, part in globals().items() if name.startswith("try_")]
 
 

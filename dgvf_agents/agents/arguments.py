@@ -56,13 +56,15 @@ def check_given(given: Mapping[str, Any]) -> None:
     Raises:
         ValueError: one is out of its range.
     """
-    policy, verbose = given.get("policy", ""), given["verbose"]
+    policy, verbose, log = given.get("policy", ""), given["verbose"], given["tensorboard_log"]
     if not (isinstance(policy, str) or (isinstance(policy, type) and issubclass(policy, ActorCriticPolicy))):
         found = getattr(policy, "__name__", policy)
         raise ValueError(f"policy must be a policy's name or an ActorCriticPolicy class, got {found}")
     if not (is_integer(verbose) and verbose >= 0):
         raise ValueError(f"verbose must be an integer >= 0, got {verbose!r}")
     check_flags(**{name: given[name] for name in ("use_sde", "use_rms_prop", "monitor_wrapper") if name in given})
+    if not (log is None or isinstance(log, str | Path)):
+        raise ValueError(f"tensorboard_log must be a path or None, got {log!r}")
     for name in ("policy_kwargs", "rollout_buffer_kwargs"):
         if not isinstance(given[name], dict | None):
             raise ValueError(f"{name} must be a dict or None, got {given[name]!r}")
@@ -249,9 +251,7 @@ def inner_optimizer_for(
     Raises:
         ValueError: there is none; the message says which there are.
     """
-    given = dict(optimizer_kwargs or {})
-    for name in _ABOUT_SPEED:
-        given.pop(name, None)
+    given = {name: value for name, value in (optimizer_kwargs or {}).items() if name not in _ABOUT_SPEED}
     optimizer = _made(optimizer_class, given)
     for name, value in given.items():
         if name not in _WITHOUT_EFFECT:

@@ -92,6 +92,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"device": None}, "^device must be a device name .* got None"),
     *(({name: "x"}, f"^{name} must be True or False, got 'x'") for name in ("use_sde", "monitor_wrapper")),
     ({"verbose": None}, "^verbose must be an integer >= 0, got None"),
+    ({"tensorboard_log": 3}, "^tensorboard_log must be a path or None, got 3"),
     ({"rollout_buffer_kwargs": 3}, "^rollout_buffer_kwargs must be a dict or None, got 3"),
     *(
         (

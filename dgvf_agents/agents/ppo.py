@@ -237,19 +237,19 @@ class DGVFPPO(DiscoveryAlgorithm):
         clip_range = checked_value_at("clip_range", self.clip_range, progress)
         given, lambda_ = self.clip_range_vf, self.gae_lambda if self.answer_lambda is None else self.answer_lambda
         value = None if given is None else checked_value_at("clip_range_vf", given, progress)
-        clipping = Clipping(clip_range, value)
-        self.learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, lambda_)
-        metrics = self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
-        self._n_updates += self.learner.epochs
-        last, kl, clipped = self.learner.last, self.learner.kl, self.learner.clipped
-        if self.verbose >= 1 and self.target_kl is not None and last.kl > 1.5 * self.target_kl:
-            print(f"Early stopping at step {self.learner.epochs - 1} due to reaching max kl: {last.kl:.2f}")
-        rows: dict[str, Any] = {"policy_gradient_loss": metrics.policy_loss, "loss": last.loss, "approx_kl": kl}
-        rows |= {"clip_fraction": clipped, "clip_range": clip_range, "clip_range_vf": value}
+        clipping, learner = Clipping(clip_range, value), self.learner
+        learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, lambda_)
+        metrics = learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
+        self._n_updates += learner.epochs
+        if self.verbose >= 1 and learner.ppo.went_too_far(learner.last.kl):
+            print(f"Early stopping at step {learner.epochs - 1} due to reaching max kl: {learner.last.kl:.2f}")
+        rows: dict[str, Any] = {"policy_gradient_loss": metrics.policy_loss, "loss": learner.last.loss}
+        rows |= {"approx_kl": learner.kl, "clip_fraction": learner.clipped}
+        rows |= {"clip_range": clip_range, "clip_range_vf": value}
         for name, row in rows.items():
             if row is not None:
                 self.logger.record(f"train/{name}", float(row))
-        self.learner.check_finite()
+        learner.check_finite()
 
     def learn(
         self: Self,

@@ -24,6 +24,7 @@ from dgvf_agents.core.ppo import (
     answer_targets,
     evaluate,
     gradient_in_eta,
+    in_chunks,
     meta_loss_gradient,
     minibatch,
     rows,
@@ -51,6 +52,10 @@ class PPOSettings:
     """An iteration ends before a step whose estimate of KL(π_old, π) exceeds 1.5 times this; `None`: never."""
     answer_lambda: float = 0.95
     """λ of the answers' targets."""
+
+    def went_too_far(self, kl: Tensor) -> bool:
+        """Whether an iteration ends before a step with this estimate of KL(π_old, π)."""
+        return self.target_kl is not None and float(kl) > 1.5 * self.target_kl
 
 
 class _Unroll(NamedTuple):
@@ -118,8 +123,7 @@ class PPOLearner(SingleLearner):
 
     def _iteration(self, evaluation: Evaluation, rate: Tensor) -> InnerMetrics:
         settings, start, asked = self.ppo, self._state, self._asked(evaluation)
-        count = evaluation.values.numel()
-        steps, envs = evaluation.values.shape
+        (steps, envs), count = evaluation.values.shape, evaluation.values.numel()
         unroll = self._started(evaluation, asked, start, rate)
         logged: list[tuple[StepMetrics, Tensor]] = []
         self.epochs, goes_on, of_epoch = 0, True, 0
@@ -134,7 +138,7 @@ class PPOLearner(SingleLearner):
                 after, metrics, norm = self._stepped(self._state, evaluation, asked, index, rate)
                 logged.append((metrics, norm))
                 of_epoch += 1
-                if settings.target_kl is not None and float(metrics.kl) > 1.5 * settings.target_kl:
+                if settings.went_too_far(metrics.kl):
                     goes_on = False
                     break
                 if unroll is not None:
@@ -149,8 +153,7 @@ class PPOLearner(SingleLearner):
         values = torch.stack([torch.stack([*metrics, norm]) for metrics, norm in logged])
         self.kl, self.clipped = values[-of_epoch:, 7].mean(), values[:, 8].mean()
         *losses, main, auxiliary, _, _, norm = values.mean(0)
-        packing = self._functions.packed.theta
-        before, _ = self._rule.network.split(packing.unpack(start.theta))
+        before, _ = self._rule.network.split(self._functions.packed.theta.unpack(start.theta))
         step, self.last = relative_step(before, self.theta), logged[-1][0]
         return InnerMetrics(*losses, norm, evaluation.explained_variance, main, auxiliary, step)  # type: ignore[call-arg]
 
@@ -218,14 +221,14 @@ class PPOLearner(SingleLearner):
     def _meta_gradient(self, unroll: _Unroll, following: Evaluation) -> Params:
         """∇_η of the meta-loss on the rollout that θ_N generated, back through the recorded steps; packed."""
         rule, packed, loop, task = self._rule, self._functions.packed, unroll.loop, self._rule.task
-        random_state = get_random_state(self._device)
+        random_state, whole = get_random_state(self._device), in_chunks(rule, following)
 
-        def scored(theta: Params, batch: Evaluation) -> tuple[Params, Tensor]:
-            gradient, loss = meta_loss_gradient(rule, packed.theta.unpack(theta), batch, unroll.clipping)
+        def scored(theta: Params, batches: list[Evaluation]) -> tuple[Params, Tensor]:
+            gradient, loss = meta_loss_gradient(rule, packed.theta.unpack(theta), batches, unroll.clipping)
             return packed.theta.pack(gradient), loss
 
         first = 0 if self.settings.objective == "sum" else loop.steps - 1
-        losses = [loop.add_loss(MetaLoss(scored), following, after=k) for k in reversed(range(first, loop.steps))]
+        losses = [loop.add_loss(MetaLoss(scored), whole, after=k) for k in reversed(range(first, loop.steps))]
         self.meta_loss, cotangents = torch.stack(losses).sum(), loop.gradient()
         set_random_state(self._device, random_state)
         assert isinstance(task, GVFTask)

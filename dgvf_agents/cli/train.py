@@ -40,8 +40,7 @@ _SUMMARIES: dict[str, str] = {
     **{world: f"Train on {preset(world, 'a2c').env}." for world in WORLDS},
     "atari": "Train on an Atari game; discovered questions unless a method is named.",
     "impala": "Train IMPALA on an Atari game, jointly with discovered questions unless a method is named.",
-    "own": "Train on an environment of your own, with discovered questions unless a method is named. `--help` "
-    "after its id lists the options.",
+    "own": "Train on an environment of your own: its id, then a method (discovered by default), or --help for options.",
     "resume": "Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same.",
 }
 

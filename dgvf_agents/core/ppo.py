@@ -12,6 +12,7 @@ Minibatches are evaluated rollouts `[1, N]`. The conventions are `dgvf_agents.co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -404,28 +405,39 @@ def _metrics(loss: ClippedLoss, answers: Tensor, weight: Any, main: Tensor, auxi
     return StepMetrics(*(value.detach() for value in values))
 
 
+def in_chunks(rule: UpdateRule, evaluation: Evaluation) -> list[Evaluation]:
+    """All steps of a rollout in minibatches of at most `CHUNK`; advantages normalized over all, if the rule does so."""
+    if rule.normalize_advantage:
+        evaluation = evaluation._replace(advantages=normalized(evaluation.advantages))
+    steps = torch.arange(evaluation.values.numel(), device=evaluation.values.device)
+    return [minibatch(evaluation, indices) for indices in steps.split(CHUNK)]
+
+
 def meta_loss_gradient(
-    rule: UpdateRule, theta: Params, evaluation: Evaluation, clipping: Clipping
+    rule: UpdateRule, theta: Params, batches: Sequence[Evaluation], clipping: Clipping
 ) -> tuple[Params, Float[Tensor, ""]]:
     """∂L^PPO(θ_k)/∂θ_k by name on the whole next rollout, which θ_N generated; and the loss.
 
-    Advantages, returns and π_old are constants. In both encoder modes the gradient reaches the encoder. One chunk of
-    steps is in memory at a time.
+    Advantages, returns and π_old are constants. In both encoder modes the gradient reaches the encoder. The graph of
+    one minibatch is in memory at a time.
+
+    Args:
+        rule: the update rule.
+        theta: θ_k by name.
+        batches: the rollout, as by `in_chunks`.
+        clipping: ε.
     """
-    if rule.normalize_advantage:
-        evaluation = evaluation._replace(advantages=normalized(evaluation.advantages))
-        rule = replace(rule, normalize_advantage=False)
+    rule = replace(rule, normalize_advantage=False)  # `in_chunks` has
     leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
     encoder, heads = rule.network.split(leaves)
-    total, count = evaluation.values.new_zeros(()), evaluation.values.numel()
+    total, count = batches[0].values.new_zeros(()), sum(batch.values.numel() for batch in batches)
     gradient = {name: torch.zeros_like(value) for name, value in theta.items()}
-    for indices in torch.arange(count, device=total.device).split(CHUNK):
-        batch = minibatch(evaluation, indices)
+    for batch in batches:
         with torch.enable_grad():
-            own = {**encoder, **batch.rollout.statistics}
-            features = rule.network.encode(own, batch.rollout.observations, training=True)
+            own, observations = {**encoder, **batch.rollout.statistics}, batch.rollout.observations
+            features = rule.network.encode(own, observations, training=True)
             loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
-            share = loss.total * (len(indices) / count)
+            share = loss.total * (batch.values.numel() / count)
             part = _grad(share, leaves, False)
         total, gradient = total + share.detach(), {name: gradient[name] + part[name] for name in gradient}
     return gradient, total

@@ -54,7 +54,7 @@ Self = TypeVar("Self", bound="DGVFImpala")
 BATCH_SIZE = 32
 """Trajectories per batch (paper, table 1)."""
 
-_OWN = ("actors", "compile", "device", "envs_per_actor", "seed", "stats_window_size", "tensorboard_log", "verbose")
+_LOCAL = ("actors", "compile", "device", "envs_per_actor", "seed", "stats_window_size", "tensorboard_log", "verbose")
 """Constructor arguments that need not be the same in all learners."""
 
 
@@ -380,7 +380,7 @@ class DGVFImpala(DiscoveryAlgorithm):
                 "statistics"
             )
         own = vars(self)
-        names = [name for name in constructor_arguments(type(self)) if name not in _OWN]
+        names = [name for name in constructor_arguments(type(self)) if name not in _LOCAL]
         given = {name: own[name] for name in names if isinstance(own.get(name, self), int | float | str | None)}
         first, *others = group.of_each({**given, **plan})
         for index, other in enumerate(others, 1):

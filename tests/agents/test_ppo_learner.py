@@ -255,6 +255,8 @@ def test_an_iteration_ends_before_a_step_that_went_too_far() -> None:
     tested = learner(SGD(), task=RewardPrediction(), encoder_mode="joint")
     tested.ppo = replace(PPO, target_kl=1e-5, n_epochs=50)
     tested.step(ROLLOUTS[0], RATE, 0.0)
+    assert tested.kl is not None
+    assert float(tested.last.kl) > 1.5e-5
     assert 0 < tested.updates < 50 * 3
     assert tested.epochs == tested.updates // 3 + 1
     discovers = learner(SGD(), encoder_mode="joint")

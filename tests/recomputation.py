@@ -55,18 +55,18 @@ def read(store: Path) -> pd.DataFrame:
 
 def effects(runs: pd.DataFrame) -> pd.DataFrame:
     """Differences of the first setting of a claim, or of an auxiliary task, and each other one, with 95% intervals."""
+    objectives = ["discovered", "discovered,objective=end"]
     figures = {
-        "figure-2.4": ([], ["discovered", "random", "reward-prediction"]),
-        "figure-4.1": (SHORT, ["discovered", "discovered,objective=end"]),
-        "figure-5.1": (SHORT, ["discovered", "discovered,unroll_length=1", "discovered,unroll_length=2"]),
-        "figure-5.4": (SHORT, ["discovered", "discovered,horizon=myopic"]),
+        "figure-2.4": ([], ["discovered", "random", "reward-prediction"], "solved"),
+        "figure-4.1": (SHORT, objectives, "solved"),
+        "figure-4.2": (SHORT, objectives, "average"),
+        "figure-5.1": (SHORT, ["discovered", "discovered,unroll_length=1", "discovered,unroll_length=2"], "solved"),
+        "figure-5.4": (SHORT, ["discovered", "discovered,horizon=myopic"], "solved"),
     }
     rows = []
-    for claim, (shorter, settings) in figures.items():
+    for claim, (shorter, settings, measure) in figures.items():
         rooms = [",".join([name, *sorted([*changes, *shorter])]) for name, *changes in (x.split(",") for x in settings)]
-        rows += _effects(claim, runs, {"puddle-world": settings, "collect-objects": rooms}, "solved")
-        if claim == "figure-4.1":
-            rows += _effects("figure-4.2", runs, {"puddle-world": settings, "collect-objects": rooms}, "average")
+        rows += _effects(claim, runs, {"puddle-world": settings, "collect-objects": rooms}, measure)
     for number, other in enumerate(["none", "none", *JOINT[1:]], 1):
         games = {game: [JOINT[0], other] for game in TASKS.index[-5:]}
         rows += _effects(f"joint.{number}", runs, games, f"normalized {'average' if number == 1 else 'final'}")

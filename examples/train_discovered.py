@@ -22,6 +22,7 @@ def main(
         learning_rate=3e-3,
         ent_coef=0.03,
         max_grad_norm=None,
+        auxiliary_task="discovered",
         encoder_mode="auxiliary",
         auxiliary_weighting="fixed",
         auxiliary_coefficient=0.1,

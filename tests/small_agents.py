@@ -17,7 +17,9 @@ from dgvf_envs.sb3_adapter import make_vec
 
 COPIES, STEPS = 4, 5
 BATCH = COPIES * STEPS
-SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
+SMALL: dict[str, Any] = {
+    "auxiliary_task": "discovered", "questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu",
+}  # fmt: skip
 TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
 BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
 

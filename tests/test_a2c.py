@@ -70,7 +70,7 @@ ROOM = ("#" * 20, *["#" + " " * 18 + "#"] * 18, "#" * 20)
 )
 def test_pixel_control_trains_on_images(options: dict[str, Any], answers: int | None) -> None:
     env = make_vec("CollectObjects-v0", 2, 0, env_kwargs=options)
-    model = DGVFA2C("PaperCnnPolicy", env, auxiliary_task="pixel-control", **SMALL)
+    model = DGVFA2C("PaperCnnPolicy", env, **{**SMALL, "auxiliary_task": "pixel-control"})
     before = {name: value.clone() for name, value in model.policy.features_extractor.state_dict().items()}
     model.learn(20)
     assert answers in (None, model.task.num_answers)
@@ -108,7 +108,7 @@ def test_any_kind_of_environment_can_be_learned_in(kind: str) -> None:
 def test_a_vector_env_that_cannot_reset_in_part_is_made_anew_with_its_arguments() -> None:
     envs = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point", max_episode_steps=8)
     with pytest.warns(UserWarning, match=r"^CartPoleVectorEnv cannot reset .* SyncVectorEnv is used for CartPole-v1$"):
-        model = DGVFA2C("PaperMlpPolicy", envs, questions=4, compile=False, seed=0)
+        model = DGVFA2C("PaperMlpPolicy", envs, auxiliary_task="discovered", questions=4, compile=False, seed=0)
     model.learn(4 * 5 * 8)
     assert model.n_envs == 4
     assert max(info["l"] for info in model.ep_info_buffer) == 8

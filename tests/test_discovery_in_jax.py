@@ -41,7 +41,8 @@ example = example_module("discovery_in_jax")
 
 
 def _model(world: str) -> DGVFA2C:
-    settings: dict[str, Any] = {**PAPER, "encoder_mode": "auxiliary", "questions": QUESTIONS, "unroll_length": L}
+    settings: dict[str, Any] = {**PAPER, "auxiliary_task": "discovered", "encoder_mode": "auxiliary"}
+    settings |= {"questions": QUESTIONS, "unroll_length": L}
     return DGVFA2C(POLICIES[world], make_vec(world, 4, seed=0), **settings, seed=0, device="cpu", compile=False)
 
 

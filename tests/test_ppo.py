@@ -75,7 +75,7 @@ def test_without_a_task_it_learns_what_ppo_learns(policy: str, env: Callable[[],
 @pytest.mark.parametrize(("policy", "env", "changes"), SPACES)
 @pytest.mark.filterwarnings("ignore:batch_size should divide", "ignore:You have specified a mini-batch size")
 def test_questions_are_discovered_in_all_spaces(policy: str, env: Callable[[], Any], changes: dict[str, Any]) -> None:
-    given = {**SMALL, **changes, "target_kl": None, "questions": 4, "unroll_length": 2}
+    given = {**SMALL, **changes, "auxiliary_task": "discovered", "target_kl": None, "questions": 4, "unroll_length": 2}
     model = DGVFPPO(policy, env(), **given)
     before = {name: value.clone() for name, value in model.learner.eta.items()}
     model.learn(2 * 16)

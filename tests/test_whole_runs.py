@@ -218,7 +218,8 @@ def test_two_unrolls_are_those_of_the_transcription(
     weighting = "gradient-norm" if mode == "joint" else "fixed"
     discount, discount_norm = (0.9, None) if objective == "sum" else (None, 3e-5)
     model = DGVFA2C(
-        "PaperMlpPolicy", env, n_steps=STEPS, unroll_length=UPDATES, questions=QUESTIONS, ent_coef=0.01,
+        "PaperMlpPolicy", env, auxiliary_task="discovered", n_steps=STEPS, unroll_length=UPDATES, questions=QUESTIONS,
+        ent_coef=0.01,
         meta_learning_rate=META_RATE, meta_max_grad_norm=META_NORM, meta_epsilon=META_EPSILON, objective=objective,
         horizon=horizon, storage=storage, encoder_mode=mode, convention=convention, auxiliary_weighting=weighting,
         question_discount=discount, meta_max_discount_grad_norm=discount_norm,

@@ -199,7 +199,8 @@ def test_a_search_tries_questions_unroll_lengths_and_meta_learning_rates(
 
 def test_a_search_prunes_a_run_that_diverges() -> None:
     small = {"features_extractor_kwargs": {"hidden": (8,)}}
-    settings = {"ent_coef": 0.01, "questions": 2, "unroll_length": 2, "compile": False, "device": "cpu"}
+    settings = {"ent_coef": 0.01, "auxiliary_task": "discovered", "questions": 2, "unroll_length": 2}
+    settings |= {"compile": False, "device": "cpu"}
     model = zoo.ZooDGVFA2C("PaperMlpPolicy", PUDDLE, learning_rate=1e30, policy_kwargs=small, seed=0, **settings)
     with pytest.raises(ValueError, match="must be finite"):
         model.learn(800, log_interval=1)

@@ -254,7 +254,8 @@ def test_what_has_no_counterpart_is_refused(kind: Any, kwargs: dict[str, Any], m
 
 def test_an_inner_optimizer_needs_no_counterpart_of_the_policys() -> None:
     kwargs = {"optimizer_kwargs": {"momentum": 0.9}}  # of PyTorch's RMSprop, which no update uses
-    model = DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, inner_optimizer=SGD(), compile=False)
+    given = {"auxiliary_task": "discovered", "inner_optimizer": SGD(), "compile": False}
+    model = DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, **given)  # type: ignore[arg-type]
     assert model.learner.functions.rule.optimizer == SGD()
 
 

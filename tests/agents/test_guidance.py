@@ -16,8 +16,9 @@ from dgvf_agents.agents import logging as guidance
 from dgvf_agents.agents.logging import AuxiliaryDominanceWarning, ConstantCumulantsWarning, SmallInputsWarning
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout
+from tests import small_agents
 
-SMALL: dict[str, Any] = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu", "n_steps": 1}
+SMALL: dict[str, Any] = {**small_agents.SMALL, "questions": 4, "unroll_length": 2, "n_steps": 1}
 PATIENCE, UPDATES = 40, 60
 
 

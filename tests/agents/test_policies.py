@@ -25,12 +25,13 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.extractors import AtariCNNExtractor, MultiInputExtractor, window_space
 from dgvf_agents.agents.policies import ALIASES
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
+from tests import small_agents
 from tests.small_agents import BOX, Samples
 
 IMAGE = spaces.Box(0, 255, (1, 36, 36), np.uint8)
 VECTORS = spaces.Dict({"a": BOX, "b": spaces.Discrete(4)})
 CONTINUOUS = spaces.Box(-2.0, 2.0, (2,), np.float32)
-SMALL: dict[str, Any] = {"questions": 3, "unroll_length": 1, "compile": False, "device": "cpu", "seed": 0}
+SMALL: dict[str, Any] = {**small_agents.SMALL, "questions": 3, "unroll_length": 1}
 
 
 def _model(policy: Any = "MlpPolicy", observed: spaces.Space = BOX, actions: Any = None, **changes: Any) -> DGVFA2C:

@@ -15,6 +15,7 @@ from torch import nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.optimizers import SGD
+from tests import small_agents
 from tests.small_agents import Samples
 
 PLANES = spaces.MultiBinary((2, 4, 4))
@@ -32,7 +33,7 @@ ACTIONS: list[spaces.Space] = [
     spaces.MultiDiscrete([2, 3]),
     spaces.MultiBinary(2),
 ]
-SMALL: dict[str, Any] = {"n_steps": 3, "questions": 3, "unroll_length": 1, "compile": False, "device": "cpu", "seed": 0}
+SMALL: dict[str, Any] = {**small_agents.SMALL, "n_steps": 3, "questions": 3, "unroll_length": 1}
 
 
 @st.composite

@@ -55,6 +55,7 @@ def rooms() -> VecEnv:
 
 
 SMALL: dict[str, Any] = {
+    "auxiliary_task": "discovered",
     "questions": 2,
     "unroll_length": 2,
     "device": "cpu",
@@ -167,7 +168,7 @@ def test_training_goes_on_from_the_end_of_a_rollout_that_was_simulated_at_once(t
 
 def test_a_reward_that_is_not_finite_ends_training() -> None:
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"reward_scale": 1e38})
-    model = DGVFA2C("PaperMlpPolicy", env, questions=2, seed=0, device="cpu")
+    model = DGVFA2C("PaperMlpPolicy", env, auxiliary_task="discovered", questions=2, seed=0, device="cpu")
     with pytest.raises(ValueError, match=r"rewards must be finite, got -inf from environment \d"):
         model.learn(30 * B)
 
@@ -182,7 +183,9 @@ def evaluated(num_envs: int = EVALUATED) -> VecEnv:
 
 
 def agent_after(updates: int) -> DGVFA2C:
-    model = DGVFA2C("MlpPolicy", evaluated(2), n_steps=5, questions=2, unroll_length=1, seed=0, device="cpu")
+    model = DGVFA2C(
+        "MlpPolicy", evaluated(2), n_steps=5, seed=0, auxiliary_task="discovered", questions=2, unroll_length=1
+    )
     return model.learn(2 * 5 * updates)
 
 
@@ -235,9 +238,8 @@ def test_evaluations_are_simulated_once_updates_are_compiled(updates: int, episo
 
 
 def test_other_worlds_are_evaluated_step_by_step() -> None:
-    model = DGVFA2C(
-        "MlpPolicy", VecFrameStack(evaluated(2), 2), n_steps=5, unroll_length=1, seed=0, device="cpu"
-    ).learn(40)
+    given: dict[str, Any] = {"auxiliary_task": "discovered", "unroll_length": 1, "seed": 0, "device": "cpu"}
+    model = DGVFA2C("MlpPolicy", VecFrameStack(evaluated(2), 2), n_steps=5, **given).learn(40)
     assert model._collector.episodes_in(VecFrameStack(evaluated(), 2)) is None
     assert_same(
         Evaluator(VecFrameStack(evaluated(), 2), 4, SEED).episodes_of(model),

@@ -163,7 +163,7 @@ ACTIONS = [spaces.Discrete(3, dtype=np.int8), spaces.Box(-3, 3, (2,), np.int32),
 )
 def test_every_dtype_trains_and_is_saved(observations: gym.Space, actions: gym.Space, tmp_path: Path) -> None:
     env = Samples(observations, actions)
-    model = DGVFA2C("MlpPolicy", env, questions=3, compile=False, device="cpu", seed=0).learn(20)
+    model = small_model(env, "MlpPolicy", questions=3).learn(20)
     model.save(tmp_path / "model")
     loaded = DGVFA2C.load(tmp_path / "model", env).learn(10, reset_num_timesteps=False)
     assert loaded.num_timesteps == 30

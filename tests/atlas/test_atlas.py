@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
-from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.maps import SIDE, Scale, scale_of
 from dgvf_agents.atlas.page import draw_question, follow, write_atlas
 from dgvf_agents.atlas.report import (
@@ -31,6 +30,7 @@ from dgvf_envs.rendering import DIVERGING, INK, SEQUENTIAL, Canvas
 from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, record_of, self_contained
 from tests.atlas.runs import QUESTIONS, domain, model_of, tiny_run
 from tests.helpers import refused
+from tests.small_agents import small_model
 
 SMALL, SQUARE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
 
@@ -88,7 +88,7 @@ def check(model, observation, asked, agent, state, terminated) -> None:
 
 
 def test_discounts_that_are_learned_are_the_networks_of_each_state() -> None:
-    model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, question_discount=None, compile=False)
+    model = small_model(SQUARE, "MlpPolicy", n_envs=1, questions=4, question_discount=None)
     states = domain(SQUARE)
     eta = model.learner.eta
     encoder = {name.removeprefix("encoder."): value for name, value in eta.items() if name.startswith("encoder.")}
@@ -307,7 +307,7 @@ def test_the_page_opens_in_a_browser_without_an_error(page: Path, tmp_path: Path
 
 def test_agents_with_an_encoder_each_for_policy_and_value_are_mapped() -> None:
     """`MlpPolicy` has two: features are both, and what is read off them is what the policy computes."""
-    model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, compile=False, device="cpu")
+    model = small_model(SQUARE, "MlpPolicy", n_envs=1, questions=4)
     observations = np.random.default_rng(0).random((300, 2), dtype=np.float32)
     maps = agent_values(model, observations)
     assert maps.features.shape == (300, 64 + 64)

@@ -10,6 +10,7 @@ import torch
 
 from dgvf_agents import DGVFA2C, learner
 from dgvf_agents.execution.memory import free_bytes, graph_bytes
+from tests.small_agents import small_model
 
 
 def test_the_estimate_counts_what_the_graph_keeps() -> None:
@@ -24,8 +25,7 @@ def test_the_estimate_counts_what_the_graph_keeps() -> None:
 
 def model(free: float | None, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> DGVFA2C:
     monkeypatch.setattr(learner, "free_bytes", lambda device: free)
-    given = {"questions": 4, "n_envs": 2, "seed": 0, "compile": False, "device": "cpu", **changes}
-    return DGVFA2C("MlpPolicy", "CartPole-v1", **given)
+    return small_model("CartPole-v1", "MlpPolicy", **{"n_envs": 2, "questions": 4, "unroll_length": 10, **changes})
 
 
 def test_what_does_not_fit_is_recomputed_with_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def test_max_pooling_is_traced_in_a_process_that_has_compiled_nothing() -> None:
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", pytest.param("Pendulum-v1", marks=pytest.mark.slow)])
 def test_traced_updates_of_default_models_and_of_gsde(env_id: str) -> None:
-    given = {"n_envs": 2, "questions": 4, "seed": 0, "device": "cpu", "compile": False}
+    given = {"n_envs": 2, "auxiliary_task": "discovered", "questions": 4, "seed": 0, "device": "cpu", "compile": False}
     model = DGVFA2C("MlpPolicy", env_id, use_sde=env_id == "Pendulum-v1", **given).learn(20)  # type: ignore[arg-type]
     learner, rate = model.learner, torch.tensor(1e-2)
     function = partial(learner.functions.packed.update, scored=True)

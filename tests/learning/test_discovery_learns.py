@@ -27,9 +27,10 @@ def model_of(seed: int) -> DGVFA2C:
     """Six features and eight questions, about one step ahead, for 12 contexts and 24 distractors."""
     return DGVFA2C(
         "PaperMlpPolicy", DistractedBandit(NUM_ENVS, seed), n_steps=N_STEPS, gamma=0.0, learning_rate=2e-2,
-        ent_coef=0.01, use_rms_prop=False, encoder_mode="auxiliary", auxiliary_weighting="fixed",
-        auxiliary_coefficient=1.0, questions=8, question_discount=0.0, unroll_length=3, meta_learning_rate=2e-2,
-        policy_kwargs={"features_extractor_kwargs": {"hidden": (6,)}}, seed=seed, device="cpu", compile=False,
+        ent_coef=0.01, use_rms_prop=False, auxiliary_task="discovered", encoder_mode="auxiliary",
+        auxiliary_weighting="fixed", auxiliary_coefficient=1.0, questions=8, question_discount=0.0, unroll_length=3,
+        meta_learning_rate=2e-2, policy_kwargs={"features_extractor_kwargs": {"hidden": (6,)}},
+        seed=seed, device="cpu", compile=False,
     )  # fmt: skip
 
 

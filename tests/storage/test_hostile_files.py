@@ -268,7 +268,9 @@ def test_sizes_are_compared_before_anything_is_allocated(name: str, file: ModelF
 
 
 def test_a_malformed_iteration_of_ppo_is_refused(tmp_path: Path, file: ModelFile) -> None:
-    settings: dict[str, Any] = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "questions": 2, "device": "cpu"}
+    settings: dict[str, Any] = {
+        "auxiliary_task": "discovered", "n_steps": 8, "batch_size": 8, "n_epochs": 1, "questions": 2, "device": "cpu",
+    }  # fmt: skip
     DGVFPPO("PaperMlpPolicy", puddle(), policy_kwargs=TINY_NETWORK, **settings).learn(8 * COPIES).save(tmp_path / "ppo")
     own = ModelFile.from_bytes((tmp_path / "ppo.zip").read_bytes())
     iteration = ("learner", "unroll", "iteration")

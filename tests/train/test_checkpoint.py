@@ -27,6 +27,7 @@ from dgvf_agents.train.train import train
 from tests.helpers import refused
 from tests.kill_harness import differences
 from tests.run_folders import tiny_config
+from tests.small_agents import small_model
 
 CONFIG = tiny_config(
     env="PuddleWorld-v0",
@@ -234,9 +235,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 
 def test_a_diverged_model_never_replaces_a_checkpoint(tmp_path: Path) -> None:
-    model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
-        40
-    )
+    model = small_model(training_environments(CONFIG), "MlpPolicy").learn(40)
     folder = RunFolder(tmp_path)
     good = write_checkpoint(folder, model, 2).read_bytes()
     with torch.no_grad():

@@ -129,7 +129,9 @@ def try_compiled_agent() -> None:
     """An agent learns with compiled updates, is saved and loaded, and acts as before."""
     from dgvf_agents import DGVFA2C
 
-    model = DGVFA2C("MlpPolicy", "CartPole-v1", n_envs=2, seed=0, compile=True, device="cpu")
+    model = DGVFA2C(
+        "MlpPolicy", "CartPole-v1", auxiliary_task="discovered", n_envs=2, seed=0, compile=True, device="cpu"
+    )
     model.learn(1_000)
     assert model.compilation.mode is True, "updates could not be compiled"
     model.save("cartpole")

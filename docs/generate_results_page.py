@@ -169,7 +169,7 @@ def _figures(findings: list[claims.Finding], redraw: bool) -> str:
 def _gains(records: pd.DataFrame, redraw: bool) -> str:
     """CPU time and gain in final return of each auxiliary task beside none, with their picture."""
     picture, title = STORE / "cost.png", "What auxiliary tasks cost and gain"
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes, rows = figure.add_subplot(), []
     for name, marker in zip(_JOINT, "osD", strict=True):
         for method in ("random", "reward-prediction", "discovered", "sb3-a2c"):
@@ -190,7 +190,7 @@ def _gains(records: pd.DataFrame, redraw: bool) -> str:
     axes.axhline(0.0, color=GRAY, linewidth=1.0, linestyle=":")
     axes.set(xlabel="CPU time, as a multiple of no auxiliary task", ylabel="gain in normalized return")
     dress(axes, logarithmic=False)
-    axes.legend(loc="best", frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     if redraw:
         save(figure, picture)
     shown = table(("Experiment", "Auxiliary task", "Time", "Gain"), rows, (2,))

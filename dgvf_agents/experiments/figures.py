@@ -44,15 +44,22 @@ def draw_runs(table: pd.DataFrame, path: Path, figure: Figure = "curves", title:
             groups = rows["label"].map(_group) if title is None else pd.Series(title, rows.index)
             panels += [(str(world), of, str(group)) for group, of in rows.groupby(groups, sort=False)]
     columns = min(2, len(panels))
-    lines = -(-len(panels) // columns)
-    canvas = figures.Figure(figsize=(0.6 + 4.4 * columns, 0.6 + 3.4 * lines), layout="constrained")
+    height = -(-len(panels) // columns)
+    canvas = figures.Figure(figsize=(0.6 + 4.4 * columns, 0.6 + 3.4 * height), layout="constrained")
     for place, (world, rows, part) in enumerate(panels, 1):
-        axes = canvas.add_subplot(lines, columns, place)
+        axes = canvas.add_subplot(height, columns, place)
         if figure == "studies":
             _draw_study(axes, rows, part)
         else:
             _draw_curves(axes, rows)
         _dress(axes, world, rows, part if figure == "curves" else "")
+    named = [(str(line.get_label()), line) for axes in canvas.axes for line in axes.get_lines()]
+    shown = {label: line for label, line in named if not label.startswith("_")}
+    if len(panels) > 1 and all(shown.get(label, line).get_color() == line.get_color() for label, line in named):
+        canvas.legend(shown.values(), shown, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    else:
+        for axes in canvas.axes:
+            axes.legend(frameon=False, fontsize=8)
     save(canvas, path)
 
 
@@ -121,7 +128,6 @@ def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:
     title = f"{title_of_world(world)}, {seeds} {counted}{'' if seeds == '1' else 's'}"
     axes.set_title(f"{title}, {part}" if part else title, fontsize=10)
     axes.set_ylabel("median return" if reference.logarithmic else "mean return")
-    axes.legend(frameon=False, fontsize=8)
 
 
 def save(figure: figures.Figure, path: Path) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from dgvf_agents.core.inner_update import UpdateRule, main_heads, next_features, weighted_answers
-from dgvf_agents.core.losses import regression_loss
+from dgvf_agents.core.losses import ActorCriticLoss, regression_loss
 from dgvf_agents.core.optimizers import global_norm
 from dgvf_agents.core.returns import per_step_discounts
 from dgvf_agents.core.tasks import GVFTask
@@ -248,20 +248,6 @@ def minibatch(evaluation: Evaluation, indices: Int[Tensor, " N"], with_following
     return Evaluation(steps, log_probs, values, returns, advantages, nothing, {})
 
 
-class ClippedLoss(NamedTuple):
-    """PPO's loss and its terms."""
-
-    total: Float[Tensor, ""]
-    policy: Float[Tensor, ""]
-    value: Float[Tensor, ""]
-    entropy: Float[Tensor, ""]
-    """The mean entropy in nats; an estimate if it has no closed form."""
-    kl: Float[Tensor, ""]
-    """Estimate (r - 1) - log r of KL(π_old, π), averaged, with r = π/π_old (Schulman 2020); detached."""
-    clipped: Float[Tensor, ""]
-    """Fraction of steps whose ratio is clipped; detached."""
-
-
 def clipped_loss(
     rule: UpdateRule,
     heads: Params,
@@ -269,8 +255,10 @@ def clipped_loss(
     held: tuple[Params, Float[Tensor, "1 N F"]],
     batch: Evaluation,
     clipping: Clipping,
-) -> ClippedLoss:
+) -> tuple[ActorCriticLoss, Float[Tensor, ""], Float[Tensor, ""]]:
     """L^PPO = -min(r A, clip(r, 1 ± ε) A) + c_v (G - v)² - c_H H(π), averaged (Schulman et al. 2017, equation 9).
+
+    It is followed by the last two of `StepMetrics`.
 
     Args:
         rule: the update rule.
@@ -295,7 +283,8 @@ def clipped_loss(
     with torch.no_grad():
         kl = (ratio - 1.0 - log_ratio).mean()
         clipped = ((ratio - 1.0).abs() > clipping.policy).to(ratio.dtype).mean()
-    return ClippedLoss(policy + numbers.vf_coef * value - weight * entropy, policy, value, entropy, kl, clipped)
+    total = policy + numbers.vf_coef * value - weight * entropy
+    return ActorCriticLoss(total, policy, value, entropy), kl, clipped
 
 
 def normalized(advantages: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
@@ -317,7 +306,9 @@ class StepMetrics(NamedTuple):
     auxiliary_gradient: Float[Tensor, ""]
     """‖w · ∂L^ans/∂x‖ at the features x."""
     kl: Float[Tensor, ""]
+    """Estimate (r - 1) - log r of KL(π_old, π), averaged, with r = π/π_old (Schulman 2020)."""
     clipped: Float[Tensor, ""]
+    """Fraction of steps whose ratio is clipped."""
 
 
 def step_gradient(
@@ -344,13 +335,13 @@ def step_gradient(
     features = rule.network.encode({**encoder, **rollout.statistics}, rollout.observations, training=True)
     joint = rule.encoder_mode == "joint"
     if joint and not rule.task.num_answers:  # one backward pass is enough
-        loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
+        loss, *ratios = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
         gradient = _grad(loss.total, theta, differentiable)
         zero = loss.total.new_zeros(())
-        return gradient, _metrics(loss, zero, zero, zero, zero)
+        return gradient, _metrics(loss, zero, zero, zero, zero, *ratios)
     stopped = features if differentiable and rule.convention == "exact" else features.detach()
     x = _node(features if joint else stopped)
-    loss = clipped_loss(rule, heads, x, (heads, stopped), batch, clipping)
+    loss, *ratios = clipped_loss(rule, heads, x, (heads, stopped), batch, clipping)
     of_main = _grad(loss.total, {**of_policy, "": x}, differentiable)
     y = _node(features)
     answer_loss = _answer_loss(rule, theta, y, targets, batch)
@@ -363,7 +354,7 @@ def step_gradient(
     if encoder:
         gradient |= _grad(features, encoder, differentiable, of_features)
     norms = [global_norm({"": part.detach()}) for part in (main, weighted)]
-    return {name: gradient[name] for name in theta}, _metrics(loss, answer_loss, weight, *norms)
+    return {name: gradient[name] for name in theta}, _metrics(loss, answer_loss, weight, *norms, *ratios)
 
 
 def _node(features: Tensor) -> Tensor:
@@ -398,10 +389,8 @@ def _answer_loss(
     return rule.task.checked_loss(answers, bootstraps, targets, steps)
 
 
-def _metrics(loss: ClippedLoss, answers: Tensor, weight: Any, main: Tensor, auxiliary: Tensor) -> StepMetrics:
-    with torch.no_grad():
-        total = loss.total + weight * answers
-    values = (total, loss.policy, loss.value, loss.entropy, answers, main, auxiliary, loss.kl, loss.clipped)
+def _metrics(loss: ActorCriticLoss, answers: Tensor, weight: Any, *others: Tensor) -> StepMetrics:
+    values = (loss.total + weight * answers, *loss[1:], answers, *others)
     return StepMetrics(*(value.detach() for value in values))
 
 
@@ -436,7 +425,7 @@ def meta_loss_gradient(
         with torch.enable_grad():
             own, observations = {**encoder, **batch.rollout.statistics}, batch.rollout.observations
             features = rule.network.encode(own, observations, training=True)
-            loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
+            loss, *_ = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
             share = loss.total * (batch.values.numel() / count)
             part = _grad(share, leaves, False)
         total, gradient = total + share.detach(), {name: gradient[name] + part[name] for name in gradient}

@@ -2,8 +2,8 @@
 
     PYTHONPATH=CLONE/tests python -m pytest -p in_place
 
-In a checkout of Stable-Baselines3. `DGVFPPO` has no auxiliary task, `DGVFA2C` has its default. The summary counts the
-tests that construct one.
+In a checkout of Stable-Baselines3. `DGVFPPO` has no auxiliary task, `DGVFA2C` has discovered questions. The summary
+counts the tests that construct one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ failed: set[str] = set()
 
 
 class InPlaceOfA2C(DGVFA2C):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, auxiliary_task: str = "discovered", **kwargs: Any) -> None:
         users["A2C"].update(running)
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, auxiliary_task=auxiliary_task, **kwargs)
 
 
 class InPlaceOfPPO(DGVFPPO):
-    def __init__(self, *args: Any, auxiliary_task: str = "none", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         users["PPO"].update(running)
-        super().__init__(*args, auxiliary_task=auxiliary_task, **kwargs)
+        super().__init__(*args, **kwargs)
 
 
 for module in (stable_baselines3, stable_baselines3.a2c, stable_baselines3.a2c.a2c):

@@ -28,7 +28,21 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run, and the folder that it is exported to."""
     run, folder = (tmp_path_factory.mktemp("export") / name for name in ("run", "agent"))
     given = ["--steps", "320", "--n-steps", "32", "--n-envs", "2", "--batch-size", "32", "--n-epochs", "2"]
-    main(["train", "own", "CartPole-v1", "--algorithm", "ppo", *given, "--questions", "4", "--out", str(run)])
+    main(
+        [
+            "train",
+            "own",
+            "CartPole-v1",
+            "discovered",
+            "--algorithm",
+            "ppo",
+            *given,
+            "--questions",
+            "4",
+            "--out",
+            str(run),
+        ]
+    )
     main(["export", str(run), str(folder), "--episodes", "3"])
     return run, folder
 
@@ -83,7 +97,7 @@ def test_an_agent_of_an_environment_that_does_not_render_has_no_video(
 ) -> None:
     run, folder = tmp_path / "run", tmp_path / "new" / "agent"
     given = ["--steps", "160", "--n-envs", "2", "--compile", "False", "--questions", "4", "--out", str(run)]
-    main(["train", "own", "tests.test_export:Unseen-v0", *given])
+    main(["train", "own", "tests.test_export:Unseen-v0", "discovered", *given])
     with monkeypatch.context() as patch:
         patch.setattr("dgvf_agents.export.plot_learning_curve", Mock(side_effect=OSError("No space left on device")))
         with pytest.raises(OSError, match="No space left"):

@@ -31,12 +31,12 @@ Self = TypeVar("Self", bound="DGVFA2C")
 
 
 class DGVFA2C(DiscoveryAlgorithm):
-    """Advantage actor-critic with an auxiliary task. By default, the task is to answer discovered questions.
+    """Advantage actor-critic with an auxiliary task. By default there is none, and it learns what A2C learns.
 
     It is used like any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFA2C
-    >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0").learn(1_000_000)  # doctest: +SKIP
+    >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", auxiliary_task="discovered").learn(1_000_000)  # doctest: +SKIP
 
     The positional arguments are Stable-Baselines3's A2C's, in the same order and with the same defaults. By
     default, the main task and the auxiliary task train the encoder jointly. The paper's settings are the presets of
@@ -72,7 +72,7 @@ class DGVFA2C(DiscoveryAlgorithm):
         rms_prop: RMSPropRule = "pytorch",
         rms_prop_decay: float = 0.99,
         loss_reduction: LossReduction = "mean",
-        auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "discovered",
+        auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "none",
         auxiliary_coefficient: float | Schedule = 0.03,
         auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
         encoder_mode: EncoderMode = "joint",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -31,7 +32,7 @@ from dgvf_agents.core.tasks import (
     RewardPrediction,
 )
 from dgvf_agents.execution.compiling import Compilation
-from dgvf_agents.hyperparameters import SCHEDULED, check_hyperparameters, record
+from dgvf_agents.hyperparameters import SCHEDULED, Hyperparameters, check_hyperparameters, record
 from dgvf_agents.options import RMSPropRule, Task
 
 RULE_STRUCTURE = tuple(name for name in record() if name in UpdateRule.__dataclass_fields__)
@@ -164,6 +165,9 @@ def build_task(model: Any) -> AuxiliaryTask:
         else:
             network = question_network(policy, *sizes, model.question_window, model.mixed_precision)
         return kind(network, model.question_discount, model.question_window)
+    for name in ("questions", "unroll_length"):
+        if (value := getattr(model, name)) != getattr(Hyperparameters, name):
+            warnings.warn(f"{name}={value} has no effect while auxiliary_task is {given!r}", stacklevel=2)
     if given == "pixel-control":
         if not isinstance(policy.action_space, gym.spaces.Discrete):
             raise ValueError(

@@ -29,16 +29,16 @@ Self = TypeVar("Self", bound="DGVFPPO")
 
 
 class DGVFPPO(DiscoveryAlgorithm):
-    """Proximal policy optimization with an auxiliary task. By default, the task is to answer discovered questions.
+    """Proximal policy optimization with an auxiliary task. By default there is none, and it learns what PPO learns.
 
     It is used like any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFPPO
-    >>> model = DGVFPPO("MlpPolicy", "CartPole-v1").learn(50_000)  # doctest: +SKIP
+    >>> model = DGVFPPO("MlpPolicy", "CartPole-v1", auxiliary_task="discovered").learn(50_000)  # doctest: +SKIP
 
-    The positional arguments are Stable-Baselines3's PPO's, in the same order and with the same defaults; with
-    `auxiliary_task="none"` it learns what PPO learns, from the same random draws. How questions are discovered through
-    PPO's gradient steps is derived in docs/ppo.md; the paper has no PPO.
+    The positional arguments are Stable-Baselines3's PPO's, in the same order and with the same defaults; without a task
+    the random draws are PPO's, too. How questions are discovered through PPO's gradient steps is derived in
+    docs/ppo.md; the paper has no PPO.
 
     `GVFTask`s have targets over whole rollouts. A task of your own, pixel control and reward prediction minimize their
     loss of single steps, which bootstraps from the next observation.
@@ -83,7 +83,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         device: torch.device | str = "auto",
         _init_setup_model: bool = True,
         *,
-        auxiliary_task: str | Callable[[DGVFPPO], AuxiliaryTask] = "discovered",
+        auxiliary_task: str | Callable[[DGVFPPO], AuxiliaryTask] = "none",
         auxiliary_coefficient: float | Schedule = 0.03,
         auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
         encoder_mode: EncoderMode = "joint",
@@ -243,9 +243,8 @@ class DGVFPPO(DiscoveryAlgorithm):
         self._n_updates += learner.epochs
         if self.verbose >= 1 and learner.ppo.went_too_far(learner.last.kl):
             print(f"Early stopping at step {learner.epochs - 1} due to reaching max kl: {learner.last.kl:.2f}")
-        rows: dict[str, Any] = {"policy_gradient_loss": metrics.policy_loss, "loss": learner.last.loss}
-        rows |= {"approx_kl": learner.kl, "clip_fraction": learner.clipped}
-        rows |= {"clip_range": clip_range, "clip_range_vf": value}
+        rows: dict[str, Any] = {"loss": learner.last.loss, "approx_kl": learner.kl, "clip_fraction": learner.clipped}
+        rows |= {"policy_gradient_loss": metrics.policy_loss, "clip_range": clip_range, "clip_range_vf": value}
         for name, row in rows.items():
             if row is not None:
                 self.logger.record(f"train/{name}", float(row))
@@ -265,5 +264,4 @@ class DGVFPPO(DiscoveryAlgorithm):
         Raises:
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
         """
-        arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
-        return super().learn(*arguments)
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)

@@ -40,7 +40,7 @@ _SUMMARIES: dict[str, str] = {
     **{world: f"Train on {preset(world, 'a2c').env}." for world in WORLDS},
     "atari": "Train on an Atari game; discovered questions unless a method is named.",
     "impala": "Train IMPALA on an Atari game, jointly with discovered questions unless a method is named.",
-    "own": "Train on an environment of your own: its id, then a method (discovered by default), or --help for options.",
+    "own": "Train on an environment of your own: its id, then a method (a2c by default), or --help for options.",
     "resume": "Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same.",
 }
 
@@ -109,7 +109,7 @@ def train(given: Sequence[str]) -> None:
         where, methods = preset(cast(World, world), "a2c").env, METHODS
     if not is_word and world != "own" and (world not in _GAMES or rest[:1] in (["-h"], ["--help"])):
         show_overview({name: f"Train {name} on {where}." for name in methods}, prog, rest, _SUMMARIES[world])
-    method: Any = chosen(rest.pop(0), methods, prog) if is_word else "discovered"
+    method: Any = chosen(rest.pop(0), methods, prog) if is_word else "a2c" if world == "own" else "discovered"
     prog = f"{prog} {method}"
     if world in _GAMES:
         usual = _GAMES[world]("Breakout", method, "paper")
@@ -140,13 +140,13 @@ def _algorithm(rest: Sequence[str], before: str) -> Algorithm:
 
 
 def _own(
-    env: Annotated[str, tyro.conf.Positional], method: Annotated[AtariMethod, tyro.conf.Positional] = "discovered"
+    env: Annotated[str, tyro.conf.Positional], method: Annotated[AtariMethod, tyro.conf.Positional] = "a2c"
 ) -> None:
     """Train on an environment of your own. Options follow; `dgvf train own CartPole-v1 --help` lists them.
 
     Args:
         env: Its id in Gymnasium's registry, as CartPole-v1; module:Id where a module registers it.
-        method: The auxiliary task, or a2c for none; discovered when left out.
+        method: The auxiliary task, or a2c for none, as when left out.
     """
 
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, DGVFPPO
 from dgvf_agents.agents.arguments import inner_optimizer_for
 from dgvf_agents.agents.schedules import GeometricSchedule, scheduled, value_at
 from dgvf_agents.core.optimizers import SGD
@@ -250,6 +250,17 @@ def test_layers_may_be_given_in_several_ways(layers: Any) -> None:
 def test_what_has_no_counterpart_is_refused(kind: Any, kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         inner_optimizer_for(kind, kwargs)
+
+
+@pytest.mark.parametrize("kind", [DGVFA2C, DGVFPPO])
+@pytest.mark.parametrize("given", [{"questions": 64}, {"unroll_length": 5}])
+def test_arguments_of_questions_that_nothing_asks_for_are_warned_of(kind: Any, given: dict[str, int]) -> None:
+    ((name, value),) = given.items()
+    cases: list[dict[str, Any]] = [{}, {"auxiliary_task": "discovered", **given}, given]
+    cases.append({"auxiliary_task": "reward-prediction", **given})
+    with pytest.warns(UserWarning, match=rf"^{name}={value} has no effect while auxiliary_task is '") as told:
+        [kind("MlpPolicy", "CartPole-v1", device="cpu", **arguments) for arguments in cases]
+    assert [str(one.message).split()[-1] for one in told] == ["'none'", "'reward-prediction'"]
 
 
 def test_an_inner_optimizer_needs_no_counterpart_of_the_policys() -> None:

@@ -234,6 +234,8 @@ def test_what_is_printed_as_next_can_be_run(
     main(["train", *arguments, *QUICK, "--out", str(path)])
     before, following = capsys.readouterr().out.split("Next:\n")
     assert f"The run lies in {path}," in before
+    task = RunFolder(path).read_config().task
+    assert task == ("discovered" if "discovered" in arguments else "none")  # where no method is named, too
     differs = "training: reward_scale=0.5, start=random, max_episode_steps=100; evaluation: the environment's" in before
     assert differs == (arguments[0] == "puddle-world")
     assert [line.strip() for line in following.splitlines()] == [

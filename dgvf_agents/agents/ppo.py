@@ -234,17 +234,16 @@ class DGVFPPO(DiscoveryAlgorithm):
     def _update(self, rollout: Rollout, settings: AnnealedSettings) -> None:
         self._check_iteration()
         progress = self._current_progress_remaining
-        clip_range = checked_value_at("clip_range", self.clip_range, progress)
         given, lambda_ = self.clip_range_vf, self.gae_lambda if self.answer_lambda is None else self.answer_lambda
         value = None if given is None else checked_value_at("clip_range_vf", given, progress)
-        clipping, learner = Clipping(clip_range, value), self.learner
+        clipping, learner = Clipping(checked_value_at("clip_range", self.clip_range, progress), value), self.learner
         learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, lambda_)
         metrics = learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
         self._n_updates += learner.epochs
         if self.verbose >= 1 and learner.ppo.went_too_far(learner.last.kl):
             print(f"Early stopping at step {learner.epochs - 1} due to reaching max kl: {learner.last.kl:.2f}")
         rows: dict[str, Any] = {"loss": learner.last.loss, "approx_kl": learner.kl, "clip_fraction": learner.clipped}
-        rows |= {"policy_gradient_loss": metrics.policy_loss, "clip_range": clip_range, "clip_range_vf": value}
+        rows |= {"policy_gradient_loss": metrics.policy_loss, "clip_range": clipping.policy, "clip_range_vf": value}
         for name, row in rows.items():
             if row is not None:
                 self.logger.record(f"train/{name}", float(row))

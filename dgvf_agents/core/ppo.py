@@ -337,8 +337,7 @@ def step_gradient(
     if joint and not rule.task.num_answers:  # one backward pass is enough
         loss, *ratios = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
         gradient = _grad(loss.total, theta, differentiable)
-        zero = loss.total.new_zeros(())
-        return gradient, _metrics(loss, zero, zero, zero, zero, *ratios)
+        return gradient, _metrics(loss, *[loss.total.new_zeros(())] * 4, *ratios)
     stopped = features if differentiable and rule.convention == "exact" else features.detach()
     x = _node(features if joint else stopped)
     loss, *ratios = clipped_loss(rule, heads, x, (heads, stopped), batch, clipping)

@@ -216,7 +216,7 @@ def impala_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -
     return dataclasses.replace(atari_config(game, method, rules), **_PRESETS["joint-learning"])
 
 
-def own_config(env: str, method: str = "a2c", algorithm: Algorithm = "a2c", steps: int = 200_000) -> TrainConfig:
+def own_config(env: str, method: str, algorithm: Algorithm = "a2c", steps: int = 200_000) -> TrainConfig:
     """The defaults of an agent on anyone's environment, as a configuration.
 
     There are 8 environments, whatever the agent's default; PPO's rollouts have 2,048 steps of all of them together.

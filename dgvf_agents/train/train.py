@@ -297,6 +297,8 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
     own: tuple[str, ...] = {"a2c": ("compile",), "impala": ("compile", "learners"), "ppo": ()}[config.algorithm]
     own += ("n_envs", "actors", "envs_per_actor") if config.actors else ()
     given = {name: getattr(config, name) for name in (*arguments(config.algorithm), "seed", "device", *own)}
+    if config.task in ("none", "reward-prediction", "pixel-control"):  # a preset may have them
+        given = {name: value for name, value in given.items() if name not in ("questions", "unroll_length")}
     for name in given.keys() & {*SCHEDULED}:
         given[name] = scheduled(name, given[name], getattr(config, f"final_{name}"))
     return given | {"auxiliary_task": task_of(config)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,17 @@ import torch
 from dgvf_agents import DGVFImpala
 from dgvf_agents.agents.extractors import ResNetExtractor
 from dgvf_agents.cli import main
-from dgvf_agents.options import AtariRules
+from dgvf_agents.options import Algorithm, AtariRules, Method
 from dgvf_agents.train import train as train_module
-from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config, differences, impala_config
+from dgvf_agents.train.config import (
+    ATARI_METHODS,
+    METHODS,
+    TrainConfig,
+    atari_config,
+    differences,
+    impala_config,
+    preset,
+)
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import build, train
@@ -51,10 +60,19 @@ def test_the_preset_is_the_table_of_the_paper() -> None:
     assert set(coefficients) == {*ATARI_METHODS} - {"a2c"}
 
 
-@pytest.mark.parametrize(("rules", "preset"), [("paper", PAPER), ("modern", MODERN)])
-def test_configurations_are_read_as_they_were_written(rules: AtariRules, preset: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+@pytest.mark.parametrize("method", METHODS)
+def test_presets_give_no_task_what_it_ignores(method: Method, algorithm: Algorithm) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = build(preset("collect-objects-small", method, algorithm))
+    assert type(model).__name__ == f"DGVF{algorithm.upper()}"
+
+
+@pytest.mark.parametrize(("rules", "expected"), [("paper", PAPER), ("modern", MODERN)])
+def test_configurations_are_read_as_they_were_written(rules: AtariRules, expected: object, tmp_path: Path) -> None:
     config = dataclasses.replace(atari_config("ms_pacman", "discovered", rules), seed=3)
-    assert (config.env, config.atari, config.frames_per_step) == ("MsPacman", preset, 4)
+    assert (config.env, config.atari, config.frames_per_step) == ("MsPacman", expected, 4)
     folder = RunFolder(tmp_path)
     folder.write_config(config)
     assert folder.read_config() == config

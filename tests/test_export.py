@@ -28,21 +28,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run, and the folder that it is exported to."""
     run, folder = (tmp_path_factory.mktemp("export") / name for name in ("run", "agent"))
     given = ["--steps", "320", "--n-steps", "32", "--n-envs", "2", "--batch-size", "32", "--n-epochs", "2"]
-    main(
-        [
-            "train",
-            "own",
-            "CartPole-v1",
-            "discovered",
-            "--algorithm",
-            "ppo",
-            *given,
-            "--questions",
-            "4",
-            "--out",
-            str(run),
-        ]
-    )
+    given += ["--questions", "4", "--out", str(run)]
+    main(["train", "own", "CartPole-v1", "discovered", "--algorithm", "ppo", *given])
     main(["export", str(run), str(folder), "--episodes", "3"])
     return run, folder
 
